@@ -1,0 +1,63 @@
+# Each target works from a fresh clone with Python 3.11 or newer and make alone: it makes .venv itself.
+.DEFAULT_GOAL := help
+.PHONY: help chat serve test unit_tests integration_tests lint format type docs bench wheel_check clean
+
+PYTHON ?= python3
+ifeq ($(OS),Windows_NT)
+BIN := .venv/Scripts
+else
+BIN := .venv/bin
+endif
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+ARGS ?=
+TESTS ?= tests/integration_tests
+
+help: ## Show this list
+	@$(PYTHON) -c "import re; [print(f'{m[1]:<20}{m[2]}') for m in (re.match(r'([a-z_]+):.*## (.*)', line) for line in open('Makefile')) if m]"
+
+.venv/pip.stamp:
+	@$(PYTHON) -c "import sys; sys.exit(0 if sys.version_info >= (3, 11) else 'Python 3.11 or newer is needed; name one with PYTHON=...')"
+	@$(PYTHON) -m venv .venv
+	@$(PIP) install --upgrade "pip>=25.1"
+	@$(BIN)/python -c "open('$@', 'w').close()"
+
+.venv/chat.stamp: .venv/pip.stamp pyproject.toml
+	@echo "Installing langchain-hindsight and an embedded Hindsight into .venv (a few minutes, once) ..."
+	@$(PIP) install --editable ".[agents,embedded]"
+	@$(BIN)/python -c "open('$@', 'w').close()"
+
+.venv/dev.stamp: .venv/pip.stamp pyproject.toml
+	@echo "Installing langchain-hindsight with all that its tests need into .venv (a few minutes, once) ..."
+	@$(PIP) install --editable ".[all]" --group dev
+	@$(BIN)/python -c "open('$@', 'w').close()"
+
+chat: .venv/chat.stamp ## Chat with an agent that remembers (ARGS="--help" for more)
+	@$(BIN)/python examples/chatbot.py $(ARGS)
+
+serve: .venv/chat.stamp ## Run an embedded Hindsight until Ctrl-C
+	@$(BIN)/langchain-hindsight serve $(ARGS)
+
+test: lint type unit_tests integration_tests wheel_check ## Everything that CI runs
+
+unit_tests: .venv/dev.stamp ## Tests without a network, in seconds
+	$(BIN)/python -m pytest tests/unit_tests --disable-socket --allow-unix-socket $(ARGS)
+
+integration_tests: .venv/dev.stamp ## Tests against a real Hindsight server, started and stopped here
+	$(BIN)/python -m pytest $(TESTS) $(ARGS)
+
+lint: .venv/dev.stamp ## Style, without changing anything
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: .venv/dev.stamp ## Put the style right
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+type: .venv/dev.stamp ## Types
+	$(BIN)/mypy
+
+wheel_check: .venv/dev.stamp ## The built wheel imports, and the tests left the tree clean
+	$(BIN)/python tests/wheel_check.py
+
+clean: ## Remove .venv and caches
+	@$(PYTHON) -c "import shutil; [shutil.rmtree(p, True) for p in ('.venv', 'dist', '.mypy_cache', '.ruff_cache', '.pytest_cache', '.hypothesis')]"
