@@ -1,0 +1,107 @@
+"""One event loop on one thread of our own, for every caller.
+
+An HTTP session belongs to the loop that first used it. Callers come from plain threads, from
+several event loops, from a running notebook and from forked workers; so the session lives on a loop
+of its own, which starts with the first call and is shared by all of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Coroutine
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+from langchain_hindsight.fork import abandon, on_fork_in_child
+
+T = TypeVar("T")
+
+
+class BackgroundLoop:
+    """Runs coroutines on its own thread; starts lazily, closes idempotently, reopens when used."""
+
+    def __init__(self) -> None:
+        """Start nothing yet."""
+        self._forget()
+        on_fork_in_child(self, "_renew")
+
+    def _forget(self) -> None:
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+
+    def _renew(self) -> None:
+        abandon(self._loop, self._thread)
+        self._forget()
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the caller is on this loop's own thread."""
+        return self._thread is threading.current_thread()
+
+    def _running(self) -> asyncio.AbstractEventLoop:
+        with self._lock:
+            if self._loop is None:
+                loop = asyncio.new_event_loop()
+                thread = threading.Thread(
+                    target=_run_until_stopped, args=(loop,), name="langchain-hindsight", daemon=True
+                )
+                thread.start()
+                self._loop, self._thread = loop, thread
+            return self._loop
+
+    def spawn(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Start a coroutine on the loop and return at once."""
+        return asyncio.run_coroutine_threadsafe(work, self._running())
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine to its end from a thread; also where another loop is running.
+
+        Raises:
+            RuntimeError: If called on the loop's own thread, which would wait for itself.
+        """
+        if self.is_current:
+            work.close()
+            msg = "A synchronous call from Hindsight's own loop would wait for itself; await it."
+            raise RuntimeError(msg)
+        future = self.spawn(work)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()  # Ctrl-C in the caller; nothing to cancel where the work itself failed
+            raise
+
+    async def arun(self, work: Coroutine[Any, Any, T]) -> T:
+        """Await a coroutine that runs on the loop, from any loop; cancelling cancels it there."""
+        if self.is_current:
+            return await work
+        return await asyncio.wrap_future(self.spawn(work))
+
+    def close(self) -> None:
+        """Cancel what is running, end the thread and close the loop; again is harmless."""
+        with self._lock:
+            loop, thread = self._loop, self._thread
+            self._loop = self._thread = None
+        if loop is None or thread is None:
+            return
+        with contextlib.suppress(RuntimeError):  # the interpreter is ending and the loop is closed
+            loop.call_soon_threadsafe(loop.stop)
+        if thread is not threading.current_thread():
+            thread.join()
+
+
+def _run_until_stopped(loop: asyncio.AbstractEventLoop) -> None:
+    asyncio.set_event_loop(loop)
+    try:
+        loop.run_forever()
+    finally:
+        left = asyncio.all_tasks(loop)
+        for task in left:
+            task.cancel()
+        loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        loop.run_until_complete(loop.shutdown_default_executor())
+        asyncio.set_event_loop(None)
+        loop.close()
