@@ -11,12 +11,15 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Coroutine
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from typing import Any, TypeVar
 
+from langchain_hindsight.errors import HindsightError
 from langchain_hindsight.fork import abandon, on_fork_in_child
 
 T = TypeVar("T")
+
+_CLOSED = "The memory was closed while the call was under way."
 
 
 class BackgroundLoop:
@@ -41,8 +44,14 @@ class BackgroundLoop:
         """Whether the caller is on this loop's own thread."""
         return self._thread is threading.current_thread()
 
-    def _running(self) -> asyncio.AbstractEventLoop:
-        with self._lock:
+    @property
+    def is_open(self) -> bool:
+        """Whether the thread runs."""
+        return self._loop is not None
+
+    def spawn(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Start a coroutine on the loop and return at once."""
+        with self._lock:  # so that closing comes before or after, never in between
             if self._loop is None:
                 loop = asyncio.new_event_loop()
                 thread = threading.Thread(
@@ -50,17 +59,14 @@ class BackgroundLoop:
                 )
                 thread.start()
                 self._loop, self._thread = loop, thread
-            return self._loop
-
-    def spawn(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """Start a coroutine on the loop and return at once."""
-        return asyncio.run_coroutine_threadsafe(work, self._running())
+            return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine to its end from a thread; also where another loop is running.
 
         Raises:
             RuntimeError: If called on the loop's own thread, which would wait for itself.
+            HindsightError: If the loop was closed meanwhile.
         """
         if self.is_current:
             work.close()
@@ -69,6 +75,8 @@ class BackgroundLoop:
         future = self.spawn(work)
         try:
             return future.result()
+        except CancelledError:
+            raise HindsightError(_CLOSED) from None
         except BaseException:
             future.cancel()  # Ctrl-C in the caller; nothing to cancel where the work itself failed
             raise
@@ -77,7 +85,14 @@ class BackgroundLoop:
         """Await a coroutine that runs on the loop, from any loop; cancelling cancels it there."""
         if self.is_current:
             return await work
-        return await asyncio.wrap_future(self.spawn(work))
+        future = self.spawn(work)
+        try:
+            return await asyncio.wrap_future(future)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            raise HindsightError(_CLOSED) from None
 
     def close(self) -> None:
         """Cancel what is running, end the thread and close the loop; again is harmless."""

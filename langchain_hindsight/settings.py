@@ -245,6 +245,30 @@ class HindsightSettings(BaseSettings):
         except ValidationError as error:
             raise ConfigurationError(_plain(error)) from None
 
+    def overridden(
+        self,
+        *,
+        url: str | None = None,
+        project_bank: BankTemplate | None = None,
+        project_id: BankTemplate | None = None,
+        life_bank: BankTemplate | None = None,
+    ) -> HindsightSettings:
+        """This configuration with what a caller passed by hand; naming a Life Bank opts in."""
+        project = {} if project_bank is None else {"bank_id": project_bank}
+        life = {} if life_bank is None else {"bank_id": life_bank, "enabled": True}
+        banks = self.banks.model_copy(
+            update={
+                "project": self.banks.project.model_copy(update=project),
+                "life": self.banks.life.model_copy(update=life),
+            }
+        )
+        scope = {} if project_id is None else {"project_id": project_id}
+        changes: dict[str, Any] = {
+            "banks": banks,
+            "scope": self.scope.model_copy(update=scope),
+        }
+        return self.model_copy(update=changes if url is None else {**changes, "url": url})
+
     @property
     def switches(self) -> Switches:
         """What takes part: a switch set by hand wins, else the profile decides.

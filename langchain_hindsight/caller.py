@@ -1,0 +1,80 @@
+"""Who is asking: the values, the thread and the memory mode of one call.
+
+Read anew on every call from the LangGraph runtime context and from ``config["configurable"]``, in
+this order; nothing is remembered between calls.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+if TYPE_CHECKING:
+    from langchain_core.runnables import RunnableConfig
+
+MemoryMode = Literal["normal", "read-only", "ignored"]
+
+_RUNTIME = "__pregel_runtime"  # where LangGraph keeps its runtime in a run's configurable
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """One call's caller."""
+
+    values: Mapping[str, Any] = field(default_factory=dict)
+    """What templates may name; the first source with a value that is not None decides."""
+    thread_id: str | None = None
+    mode: MemoryMode = "normal"
+
+
+def identify(config: RunnableConfig | None = None, context: object | None = None) -> Caller:
+    """Read who is asking from a run's config and runtime context.
+
+    Args:
+        config: The run's config; what it leaves out comes from the run that is under way, if any.
+        context: The runtime context (dataclass, pydantic model or mapping), where the caller holds
+            it; else the one that the config carries.
+    """
+    from langchain_core.runnables.config import ensure_config
+
+    configurable = ensure_config(config).get("configurable") or {}
+    if context is None:
+        context = getattr(configurable.get(_RUNTIME), "context", None)
+    values: dict[str, Any] = {}
+    for source in (_entries(context), configurable.items()):
+        for name, value in source:
+            if value is not None and not name.startswith("__"):
+                values.setdefault(name, value)
+    if "langgraph_auth_user_id" in values:
+        values.setdefault("user_id", values["langgraph_auth_user_id"])
+    thread_id = values.get("thread_id")
+    return Caller(
+        values=values,
+        thread_id=None if thread_id is None else str(thread_id),
+        mode=_mode(configurable.get("memory_mode")),
+    )
+
+
+def _entries(context: object) -> Iterator[tuple[str, Any]]:
+    if isinstance(context, Mapping):
+        yield from ((name, value) for name, value in context.items() if isinstance(name, str))
+    elif is_dataclass(context):
+        yield from ((one.name, getattr(context, one.name, None)) for one in fields(context))
+    elif context is not None:
+        yield from vars(context).items() if hasattr(context, "__dict__") else ()
+
+
+def _mode(found: object) -> MemoryMode:
+    """The memory mode; one that nobody knows keeps nothing and shows nothing."""
+    if found is None:
+        return "normal"
+    known: tuple[MemoryMode, ...] = get_args(MemoryMode)
+    for mode in known:
+        if found == mode:
+            return mode
+    _logger.warning("Unknown memory_mode in configurable; expected one of %s", ", ".join(known))
+    return "ignored"

@@ -1,0 +1,468 @@
+"""The one place that talks to the Hindsight server.
+
+Only this module imports ``hindsight_client``, and only it knows about HTTP errors, deadlines and
+retries. Its coroutines run on its own background loop, where the client's session lives.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from urllib.parse import urlsplit, urlunsplit
+
+from langchain_hindsight._version import __version__
+from langchain_hindsight.background_loop import BackgroundLoop
+from langchain_hindsight.errors import ConfigurationError, HindsightError
+from langchain_hindsight.fork import abandon, on_fork_in_child
+from langchain_hindsight.recall_result import RecalledMemory
+from langchain_hindsight.redaction import redact
+
+if TYPE_CHECKING:
+    from hindsight_client import Hindsight
+
+T = TypeVar("T")
+
+Kind = Literal["unreachable", "timeout", "busy", "auth", "missing", "rejected", "server"]
+
+_RETRYABLE: frozenset[Kind] = frozenset({"unreachable", "timeout", "busy", "server"})
+_BY_STATUS: Mapping[int, Kind] = {
+    401: "auth",
+    403: "auth",
+    404: "missing",
+    408: "timeout",
+    425: "timeout",
+    429: "busy",
+    503: "busy",
+}
+_ATTEMPTS = 3
+_PAUSE = 0.25
+_SHOWN_CHARS = 300
+
+_logger = logging.getLogger(__name__)
+
+
+class GatewayError(HindsightError):
+    """A call to the server that failed; the message names the server and what to try."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        kind: Kind,
+        status: int | None = None,
+        retry_after: float | None = None,
+    ) -> None:
+        """Keep what a caller decides by.
+
+        Args:
+            message: A plain sentence, without the key.
+            kind: What went wrong.
+            status: The HTTP status, where there was one.
+            retry_after: Seconds that the server asked to wait.
+        """
+        super().__init__(message)
+        self.kind = kind
+        self.status = status
+        self.retry_after = retry_after
+
+    @property
+    def retryable(self) -> bool:
+        """Whether the same call may succeed later."""
+        return self.kind in _RETRYABLE
+
+
+@dataclass(frozen=True, slots=True)
+class OperationStatus:
+    """How an asynchronous operation stands."""
+
+    status: str
+    """``pending``, ``processing``, ``completed``, ``failed``, ``cancelled`` or ``not_found``."""
+    error: str | None = None
+
+
+class Gateway:
+    """A Hindsight server, as coroutines to run on `loop`.
+
+    Constructing it does nothing; the client is imported and built with the first call, closed with
+    `aclose`, and built anew by a call after that.
+
+    Args:
+        url: The server.
+        api_key: Gives the key, or None; asked when the client is built and once more on a 401.
+        timeout: Deadline of a call that names none, in seconds.
+
+    Raises:
+        ConfigurationError: If the URL is no http or https URL.
+    """
+
+    def __init__(self, url: str, api_key: Callable[[], str | None], timeout: float) -> None:
+        """Check the URL and start nothing."""
+        parts = urlsplit(url.strip().rstrip("/"))
+        try:
+            usable = parts.scheme in {"http", "https"} and bool(parts.hostname)
+            _ = parts.port
+        except ValueError:
+            usable = False
+        if not usable:
+            msg = "url must be an http or https URL such as http://localhost:8888."
+            raise ConfigurationError(msg)
+        self.loop = BackgroundLoop()
+        self.url = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+        self._address = urlunsplit(parts)
+        self._api_key = api_key
+        self._timeout = timeout
+        self._forget()
+        on_fork_in_child(self, "_renew")
+
+    def _forget(self) -> None:
+        self._client: Hindsight | None = None
+        self._key: str | None = None
+        self._building: asyncio.Task[Hindsight] | None = None
+        self._retired: list[Hindsight] = []
+        self._auth_said = False
+
+    def _renew(self) -> None:
+        abandon(self._client, self._building, *self._retired)
+        self._forget()
+
+    async def retain(
+        self, bank_id: str, items: Sequence[Mapping[str, Any]], *, operation_id: str
+    ) -> int:
+        """Hand items over to be stored; the same ``operation_id`` again stores nothing new.
+
+        Args:
+            bank_id: The bank, which Hindsight creates if need be.
+            items: Each with ``content``, ``timestamp`` (aware), ``context``, ``document_id``,
+                ``metadata`` (strings), ``tags`` and ``observation_scopes``.
+            operation_id: A UUID that names this request, whatever its items.
+
+        Returns:
+            How many items the server took; 0 means that nothing was stored.
+
+        Raises:
+            GatewayError: If the server did not take them.
+        """
+        batch = [dict(item) for item in items]
+        response = await self._call(
+            lambda client: client.aretain_batch(
+                bank_id, batch, retain_async=True, operation_id=operation_id
+            )
+        )
+        return int(self._field(response, "items_count"))
+
+    async def operation_status(self, bank_id: str, operation_id: str) -> OperationStatus:
+        """How an operation stands.
+
+        Raises:
+            GatewayError: If the server did not say.
+        """
+        response = await self._call(
+            lambda client: client.operations.get_operation_status(bank_id, operation_id)
+        )
+        return OperationStatus(
+            str(self._field(response, "status")), getattr(response, "error_message", None)
+        )
+
+    async def extracts_facts(self, bank_id: str) -> bool | None:
+        """Whether a bank extracts facts from what it is given, rather than storing chunks.
+
+        Returns:
+            None where the bank does not exist yet.
+
+        Raises:
+            GatewayError: If the server did not say.
+        """
+        try:
+            response = await self._call(lambda client: client.banks.get_bank_config(bank_id))
+        except GatewayError as error:
+            if error.kind == "missing":
+                return None
+            raise
+        config = self._field(response, "config")
+        return bool(config.get("retain_extraction_mode") != "chunks")
+
+    async def recall(
+        self,
+        bank_id: str,
+        query: str,
+        *,
+        max_tokens: int,
+        budget: str,
+        types: Sequence[str] | None,
+        tag_groups: list[dict[str, Any]] | None,
+        prefer_observations: bool | None,
+        timeout: float,  # noqa: ASYNC109 - one deadline covers every try and the client's import
+    ) -> list[RecalledMemory]:
+        """The memories of a bank that a query calls up, best first.
+
+        Args:
+            bank_id: The bank.
+            query: What to look for; it holds at least one word character.
+            max_tokens: Bound of the sum of the memories' texts.
+            budget: Hindsight's search effort.
+            types: Kinds of memory, or None for the server's own choice.
+            tag_groups: The tag filter.
+            prefer_observations: Whether an observation stands in for its facts.
+            timeout: Deadline in seconds, tries and pauses included.
+
+        Returns:
+            Nothing where the bank does not exist yet.
+
+        Raises:
+            GatewayError: If the server did not answer, or not as Hindsight does.
+        """
+        try:
+            response = await self._call(
+                lambda client: client.arecall(
+                    bank_id,
+                    query,
+                    types=None if types is None else list(types),
+                    max_tokens=max_tokens,
+                    budget=budget,
+                    tag_groups=tag_groups,
+                    prefer_observations=prefer_observations,
+                ),
+                timeout=timeout,
+                attempts=_ATTEMPTS,
+            )
+        except GatewayError as error:
+            if error.kind == "missing":
+                _logger.debug("Bank %s does not exist yet; nothing recalled", bank_id)
+                return []
+            raise
+        return [_memory(found) for found in self._field(response, "results")]
+
+    async def reflect(
+        self, bank_id: str, query: str, *, tag_groups: list[dict[str, Any]] | None
+    ) -> str:
+        """Hindsight's answer to a question, reasoned over a bank.
+
+        Raises:
+            GatewayError: If there is none; a server without an LLM has none.
+        """
+        response = await self._call(
+            lambda client: client.areflect(bank_id, query, tag_groups=tag_groups),
+            attempts=_ATTEMPTS,
+        )
+        return str(self._field(response, "text"))
+
+    async def aclose(self) -> None:
+        """Close the client; a call after this builds another."""
+        client, building, retired = self._client, self._building, self._retired
+        self._client, self._building, self._retired = None, None, []
+        if client is None and building is not None:
+            client = await building
+        for one in (client, *retired):
+            if one is not None:
+                await one.aclose()
+
+    async def _call(
+        self,
+        send: Callable[[Hindsight], Awaitable[T]],
+        *,
+        timeout: float | None = None,  # noqa: ASYNC109 - as above
+        attempts: int = 1,
+    ) -> T:
+        """One call within a deadline; only one that a repeat cannot double names more attempts."""
+        seconds = self._timeout if timeout is None else timeout
+        running = asyncio.get_running_loop()
+        deadline = running.time() + seconds
+        try:
+            async with asyncio.timeout_at(deadline):
+                for attempt in range(1, attempts + 1):
+                    try:
+                        return await self._send(send)
+                    except GatewayError as error:
+                        pause = error.retry_after or _PAUSE * attempt
+                        if (
+                            error.kind != "busy"
+                            or attempt == attempts
+                            or running.time() + pause >= deadline
+                        ):
+                            raise
+                        await asyncio.sleep(pause)
+        except TimeoutError:
+            msg = (
+                f"Hindsight at {self.url} did not answer within {seconds:g} s. Is it overloaded? "
+                "A longer timeout or recall.timeout waits longer."
+            )
+            raise GatewayError(msg, kind="timeout") from None
+        msg = "attempts must be at least 1"
+        raise AssertionError(msg)
+
+    async def _send(self, send: Callable[[Hindsight], Awaitable[T]]) -> T:
+        """One request; a refused key is read anew, and the request sent once more if it changed."""
+        client = await self._ready()
+        try:
+            return await self._translate(send(client))
+        except GatewayError as error:
+            if error.status != 401 or not await self._key_changed(client):  # noqa: PLR2004
+                raise
+        return await self._translate(send(await self._ready()))
+
+    async def _key_changed(self, used: Hindsight) -> bool:
+        """Whether another key is to be had than the one that was refused."""
+        if self._client is not used:
+            return True  # another call has renewed it meanwhile
+        if self._read_key() == self._key:
+            return False
+        self._retired.append(used)
+        self._client = self._building = None
+        return True
+
+    def _read_key(self) -> str | None:
+        key = (self._api_key() or "").strip()
+        if not key.isprintable() or not key.isascii():
+            msg = "The API key holds a character that no HTTP header can; check HINDSIGHT_API_KEY."
+            raise ConfigurationError(msg)
+        return key or None
+
+    async def _ready(self) -> Hindsight:
+        """The client; callers that come at once share one build."""
+        if self._client is not None:
+            return self._client
+        if self._building is None:
+            self._building = asyncio.ensure_future(self._build())
+        return await asyncio.shield(self._building)
+
+    async def _build(self) -> Hindsight:
+        self._key = self._read_key()
+        try:
+            self._client = await asyncio.to_thread(
+                _new_client, self._address, self._key, self._timeout
+            )
+        finally:
+            self._building = None
+        return self._client
+
+    async def _translate(self, call: Awaitable[T]) -> T:
+        """Turn whatever the client raises into a `GatewayError`."""
+        import aiohttp
+        from hindsight_client_api.exceptions import OpenApiException
+
+        try:
+            return await call
+        except (OpenApiException, aiohttp.ClientResponseError) as error:
+            status = getattr(error, "status", None)
+            raise self._refused(status, error) from None
+        except aiohttp.ServerTimeoutError:
+            raise TimeoutError from None
+        except (aiohttp.ClientPayloadError, aiohttp.ServerDisconnectedError) as error:
+            raise self._unreachable("broke off", error) from None
+        except (aiohttp.ClientConnectionError, ConnectionError) as error:
+            raise self._unreachable("cannot be reached", error) from None
+        except ValueError:  # not JSON, or JSON of another shape
+            raise self._nonsense() from None
+
+    def _unreachable(self, what: str, error: Exception) -> GatewayError:
+        msg = (
+            f"Hindsight at {self.url} {what} ({type(error).__name__}). Is it running there? "
+            "`langchain-hindsight serve` starts one; HINDSIGHT_API_URL or url names another."
+        )
+        return GatewayError(msg, kind="unreachable")
+
+    def _nonsense(self) -> GatewayError:
+        msg = (
+            f"What answers at {self.url} is not Hindsight, or a proxy answers for it. "
+            "Check url or HINDSIGHT_API_URL."
+        )
+        return GatewayError(msg, kind="server")
+
+    def _refused(self, status: int | None, error: Exception) -> GatewayError:
+        if not status:
+            return self._nonsense()
+        if status in {401, 403}:
+            return self._key_refused(status)
+        kind = _BY_STATUS.get(status, "server" if status >= 500 else "rejected")  # noqa: PLR2004
+        detail = _detail(error)
+        msg = f"Hindsight at {self.url} answered {status}" + (f": {detail}" if detail else ".")
+        headers = getattr(error, "headers", None) or {}
+        wait = _seconds(headers.get("Retry-After"))
+        return GatewayError(msg, kind=kind, status=status, retry_after=wait)
+
+    def _key_refused(self, status: int) -> GatewayError:
+        what = "refused the API key" if self._key else "asks for an API key, and none was sent"
+        msg = f"Hindsight at {self.url} {what} ({status}). Set HINDSIGHT_API_KEY or api_key."
+        if not self._auth_said:
+            self._auth_said = True
+            _logger.error("%s", msg)
+        return GatewayError(msg, kind="auth", status=status)
+
+    def _field(self, response: object, name: str) -> Any:  # noqa: ANN401 - the client's own models
+        """A field of an answer; an answer without it came from something else."""
+        value = getattr(response, name, None)
+        if value is None:
+            raise self._nonsense()
+        return value
+
+
+def key_provider(given: str | None) -> Callable[[], str | None]:
+    """Gives the key that was passed, else what the environment holds at the time of asking."""
+    return lambda: given or os.environ.get("HINDSIGHT_API_KEY")
+
+
+def _new_client(url: str, key: str | None, timeout: float) -> Hindsight:
+    from hindsight_client import Hindsight
+
+    agent = f"langchain-hindsight/{__version__}"
+    return Hindsight(url, api_key=key, timeout=timeout, user_agent=agent, max_attempts=1)
+
+
+def _memory(found: Any) -> RecalledMemory:  # noqa: ANN401 - the client's own model
+    scores = found.scores.to_dict() if found.scores is not None else {}
+    return RecalledMemory(
+        id=found.id,
+        text=found.text,
+        type=found.type,
+        tags=tuple(found.tags or ()),
+        date=_aware(found.occurred_start or found.mentioned_at),
+        scores={name: score for name, score in scores.items() if score is not None},
+        document_id=found.document_id,
+    )
+
+
+def _aware(stamp: str | None) -> datetime | None:
+    """A time with a zone; one that the server gave without is UTC."""
+    if not stamp:
+        return None
+    try:
+        parsed = datetime.fromisoformat(stamp)
+    except ValueError:
+        return None
+    return parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)
+
+
+def _detail(error: Exception) -> str:
+    """The server's reason, short and masked; never what it echoes of the request."""
+    import json
+
+    body = getattr(error, "body", None)
+    try:
+        detail = json.loads(body)["detail"] if body else None
+    except (ValueError, KeyError, TypeError):
+        return ""
+    if isinstance(detail, list):
+        detail = "; ".join(str(one.get("msg", "")) for one in detail if isinstance(one, dict))
+    return redact(str(detail or ""))[:_SHOWN_CHARS]
+
+
+def _seconds(retry_after: str | None) -> float | None:
+    """``Retry-After`` in seconds, from either of its two forms."""
+    if not retry_after:
+        return None
+    try:
+        return max(0.0, float(retry_after))
+    except ValueError:
+        pass
+    try:
+        moment = parsedate_to_datetime(retry_after)
+    except ValueError:
+        return None
+    aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return max(0.0, (aware - datetime.now(UTC)).total_seconds())

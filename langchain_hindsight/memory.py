@@ -1,0 +1,632 @@
+"""`DualBankMemory`, the one door: every adapter needs this and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import threading
+import weakref
+from collections.abc import Callable, Hashable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
+
+from cachetools import TLRUCache
+from pydantic import SecretStr
+
+from langchain_hindsight.banks import (
+    BankPolicy,
+    LifeBank,
+    ProjectBank,
+    life_tag_groups,
+    project_tag_groups,
+)
+from langchain_hindsight.caller import Caller, identify
+from langchain_hindsight.errors import BankResolutionError, ConfigurationError, HindsightError
+from langchain_hindsight.gateway import Gateway, GatewayError
+from langchain_hindsight.project_identity import identify_project
+from langchain_hindsight.query import compose_query, turn_message
+from langchain_hindsight.recall import Recall, RecallPlan
+from langchain_hindsight.recall_result import BankRecall, RecallResult
+from langchain_hindsight.receipts import FlushReport, OutboxStatus, RetainReceipt
+from langchain_hindsight.retain import Retainer
+from langchain_hindsight.settings import BankTemplate, HindsightSettings
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from langchain_core.messages import BaseMessage, MessageLikeRepresentation
+    from langchain_core.runnables import RunnableConfig
+
+    Conversation = Sequence[MessageLikeRepresentation]
+
+T = TypeVar("T")
+
+_NOTE_WAIT = 5.0
+"""How long an explicit retain waits for the server, in seconds; then it is queued."""
+_TURN_HELD = 3600.0
+_FAILED_TURN_HELD = 60.0
+"""How long a turn's recall is held, in seconds, for however many model calls the turn makes."""
+_TURNS = 1024
+
+_logger = logging.getLogger(__name__)
+
+
+class DualBankMemory:
+    """A Project Bank that is recalled and retained to, and an opt-in Life Bank of the person.
+
+    Constructing it makes no network call and starts no thread. It serves sync and async callers,
+    any number of threads, event loops, tenants and forked workers at once. Copies are the same
+    memory; a pickle holds the configuration without the API key, which is then read from
+    ``HINDSIGHT_API_KEY``.
+
+    Example:
+        ```python
+        from langchain_hindsight import DualBankMemory
+
+        with DualBankMemory(project_bank="acme-coding", life_bank="life-{user_id}") as memory:
+            caller = {"configurable": {"user_id": "u-1", "thread_id": "t-1"}}
+            memory.retain([("human", "We deploy on Fridays."), ("ai", "Noted.")], config=caller)
+            print(memory.recall("When do we deploy?", caller).text)
+        ```
+
+    Args:
+        url: The Hindsight server; else ``HINDSIGHT_API_URL`` or ``HINDSIGHT_BASE_URL``.
+        api_key: Its key, or a function that gives it; else ``HINDSIGHT_API_KEY``.
+        project_bank: The Project Bank: an id, a template over the caller's context such as
+            ``"coding-{tenant}"``, or a function of the caller's values.
+        project_id: Pins who this project is; else its git remote or folder says.
+        life_bank: The Life Bank, in the same three forms; None leaves it out.
+        settings: The whole configuration; the arguments above win over it.
+
+    Raises:
+        ConfigurationError: If the configuration can never work.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        api_key: str | SecretStr | Callable[[], str | None] | None = None,
+        *,
+        project_bank: BankTemplate | None = None,
+        project_id: BankTemplate | None = None,
+        life_bank: BankTemplate | None = None,
+        settings: HindsightSettings | None = None,
+    ) -> None:
+        """Check the configuration and start nothing."""
+        self.settings = (settings or HindsightSettings()).overridden(
+            url=url, project_bank=project_bank, project_id=project_id, life_bank=life_bank
+        )
+        self._banks = BankPolicy(
+            self.settings,
+            identify_project=lambda: identify_project(
+                Path.cwd(), self.settings.scope.project_id_strategy
+            ),
+        )
+        self._gateway = Gateway(
+            self.settings.url, _key_provider(api_key, self.settings), self.settings.timeout
+        )
+        self._loop = self._gateway.loop
+        self._recall = Recall(self._gateway, self.settings)
+        self._retainer = Retainer(self._gateway, self.settings, on_accepted=self._recall.forget)
+        self._turns: TLRUCache[Hashable, RecallResult] = TLRUCache(_TURNS, _held_until)
+        self._turns_lock = threading.Lock()
+        weakref.finalize(self, _release, self._retainer, self._gateway).atexit = False
+
+    @property
+    def has_life(self) -> bool:
+        """Whether a Life Bank is configured and switched on."""
+        return self._banks.has_life
+
+    def recall(
+        self,
+        query_or_messages: str | Conversation,
+        config: RunnableConfig | None = None,
+        *,
+        context: object | None = None,
+    ) -> RecallResult:
+        """Recall what is relevant from both banks at once.
+
+        Args:
+            query_or_messages: A question, or a conversation whose last human message is the
+                question and whose turns before it give it meaning.
+            config: The run's config, which says who is asking; else that of the run under way.
+            context: The LangGraph runtime context, where the caller holds it.
+
+        Returns:
+            The result. A bank that failed says so in its ``error``; nothing is raised for what a
+            server, a network or a missing caller does.
+        """
+        caller = identify(config, context)
+        plan = self._plan_recall(query_or_messages, caller)
+        return plan if isinstance(plan, RecallResult) else self._carry_out(plan)
+
+    async def arecall(
+        self,
+        query_or_messages: str | Conversation,
+        config: RunnableConfig | None = None,
+        *,
+        context: object | None = None,
+    ) -> RecallResult:
+        """`recall`, awaited."""
+        await self._look_up_project()
+        caller = identify(config, context)
+        plan = self._plan_recall(query_or_messages, caller)
+        return plan if isinstance(plan, RecallResult) else await self._acarry_out(plan)
+
+    def recall_turn(
+        self,
+        messages: Sequence[BaseMessage],
+        config: RunnableConfig | None = None,
+        *,
+        context: object | None = None,
+    ) -> RecallResult:
+        """`recall`, once for a turn however often it asks.
+
+        The result is held under thread, human message, banks and tag, so that it stays the same
+        for all model calls of the turn, also when something is retained in mid-turn.
+        """
+        caller = identify(config, context)
+        plan = self._plan_recall(messages, caller)
+        if isinstance(plan, RecallResult):
+            return plan
+        key = _turn_key(messages, caller, plan)
+        return self._held_turn(key) or self._hold_turn(key, self._carry_out(plan))
+
+    async def arecall_turn(
+        self,
+        messages: Sequence[BaseMessage],
+        config: RunnableConfig | None = None,
+        *,
+        context: object | None = None,
+    ) -> RecallResult:
+        """`recall_turn`, awaited."""
+        await self._look_up_project()
+        caller = identify(config, context)
+        plan = self._plan_recall(messages, caller)
+        if isinstance(plan, RecallResult):
+            return plan
+        key = _turn_key(messages, caller, plan)
+        return self._held_turn(key) or self._hold_turn(key, await self._acarry_out(plan))
+
+    def retain(
+        self,
+        messages: str | Conversation,
+        thread_id: str | None = None,
+        config: RunnableConfig | None = None,
+        *,
+        context: object | None = None,
+    ) -> RetainReceipt:
+        """Retain to the Project Bank what a conversation holds that is new.
+
+        Args:
+            messages: The whole thread or its new part: what is retained already is known. A plain
+                string is a note that somebody makes expressly; it waits a few seconds for the
+                server, so that the receipt can honestly say ``stored``.
+            thread_id: The conversation; else the config's.
+            config: The run's config, which says who is asking; else that of the run under way.
+            context: The LangGraph runtime context, where the caller holds it.
+
+        Returns:
+            The receipt: what is ``queued`` is on disk and will be delivered. Nothing is raised for
+            what a server, a network, a disk or a missing caller does.
+        """
+        caller = identify(config, context)
+        bank = self._bank_to_retain(caller, expressly=isinstance(messages, str))
+        if isinstance(bank, RetainReceipt):
+            return bank
+        if isinstance(messages, str):
+            return self._retainer.retain_note(bank, messages, wait=_NOTE_WAIT)
+        return self._retainer.retain_transcript(
+            bank, _as_messages(messages), thread_id=thread_id or caller.thread_id
+        )
+
+    async def aretain(
+        self,
+        messages: str | Conversation,
+        thread_id: str | None = None,
+        config: RunnableConfig | None = None,
+        *,
+        context: object | None = None,
+    ) -> RetainReceipt:
+        """`retain`, awaited."""
+        await self._look_up_project()
+        caller = identify(config, context)
+        bank = self._bank_to_retain(caller, expressly=isinstance(messages, str))
+        if isinstance(bank, RetainReceipt):
+            return bank
+        if isinstance(messages, str):
+            return await self._retainer.aretain_note(bank, messages, wait=_NOTE_WAIT)
+        return await self._retainer.aretain_transcript(
+            bank, _as_messages(messages), thread_id=thread_id or caller.thread_id
+        )
+
+    def retain_life(
+        self,
+        text: str,
+        config: RunnableConfig | None = None,
+        *,
+        context: object | None = None,
+    ) -> RetainReceipt:
+        """Write something that is true of the person to the Life Bank; nothing else ever does.
+
+        Args:
+            text: What to remember, across all projects.
+            config: The run's config, which says who is asking; else that of the run under way.
+            context: The LangGraph runtime context, where the caller holds it.
+
+        Returns:
+            A receipt that says ``stored``, or ``queued`` and why.
+
+        Raises:
+            LifeBankDisabledError: If there is no Life Bank.
+            BankResolutionError: If the bank depends on who is asking, and nobody is named.
+            HindsightError: If it could not be kept.
+        """
+        bank = self._life_to_retain(identify(config, context))
+        return _kept(self._retainer.retain_note(bank, text, wait=_NOTE_WAIT))
+
+    async def aretain_life(
+        self,
+        text: str,
+        config: RunnableConfig | None = None,
+        *,
+        context: object | None = None,
+    ) -> RetainReceipt:
+        """`retain_life`, awaited."""
+        await self._look_up_project()
+        bank = self._life_to_retain(identify(config, context))
+        return _kept(await self._retainer.aretain_note(bank, text, wait=_NOTE_WAIT))
+
+    def reflect(
+        self,
+        query: str,
+        config: RunnableConfig | None = None,
+        *,
+        context: object | None = None,
+    ) -> str:
+        """Hindsight's own answer, reasoned over this project's memories.
+
+        Where the Project Bank takes no part, it reasons over the Life Bank.
+
+        Raises:
+            BankResolutionError: If the bank depends on who is asking, and nobody is named.
+            HindsightError: If there is no answer; a server without an LLM cannot reflect.
+        """
+        return self._loop.run(self._reflection(query, identify(config, context)))
+
+    async def areflect(
+        self,
+        query: str,
+        config: RunnableConfig | None = None,
+        *,
+        context: object | None = None,
+    ) -> str:
+        """`reflect`, awaited."""
+        await self._look_up_project()
+        caller = identify(config, context)
+        return await self._loop.arun(self._reflection(query, caller))
+
+    def flush(self, timeout: float = 30.0) -> FlushReport:
+        """Wait until everything due has been taken and stored, or the time, in seconds, is up."""
+        self._opened()
+        return self._retainer.flush(timeout)
+
+    async def aflush(self, timeout: float = 30.0) -> FlushReport:  # noqa: ASYNC109 - as `flush`
+        """`flush`, awaited."""
+        self._opened()
+        return await self._retainer.aflush(timeout)
+
+    def status(self) -> OutboxStatus:
+        """What waits to be delivered, what could not be, and why; makes no network call."""
+        return self._retainer.status()
+
+    async def astatus(self) -> OutboxStatus:
+        """`status`, awaited."""
+        return await self._retainer.astatus()
+
+    def close(self) -> None:
+        """Deliver for at most ``outbox.shutdown_timeout``, then close everything.
+
+        What is left stays on disk for the next start. Closing again is harmless, and a call after
+        it opens what it needs anew.
+        """
+        _open.discard(self)
+        _shut_down(self._retainer, self._gateway, self.settings.outbox.shutdown_timeout)
+
+    async def aclose(self) -> None:
+        """`close`, awaited."""
+        await asyncio.to_thread(self.close)
+
+    def __enter__(self) -> Self:
+        """The memory itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """`close`."""
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        """The memory itself."""
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """`aclose`."""
+        await self.aclose()
+
+    def __repr__(self) -> str:
+        """The server and the banks, without the key."""
+        banks = self.settings.banks
+        return (
+            f"DualBankMemory(url={self._gateway.url!r}, "
+            f"project_bank={banks.project.bank_id!r}, life_bank={banks.life.bank_id!r})"
+        )
+
+    def __copy__(self) -> Self:
+        """The same memory: it owns a server's connections and an outbox."""
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """The same memory."""
+        return self
+
+    def __reduce__(self) -> tuple[Callable[[HindsightSettings], DualBankMemory], tuple[Any, ...]]:
+        """The configuration without the key."""
+        return _rebuilt, (self.settings.model_copy(update={"api_key": None}),)
+
+    def _plan_recall(
+        self, query_or_messages: str | Conversation, caller: Caller
+    ) -> RecallPlan | RecallResult:
+        """Which banks to ask what, or the empty result that says why none."""
+        if caller.mode == "ignored":
+            return RecallResult(reason="The memory mode of this run is 'ignored'.")
+        if not self.settings.recall.enabled:
+            return RecallResult(reason="Recall is switched off (recall.enabled).")
+        project = life = None
+        if self.settings.switches.project:
+            project = _or_error(lambda: self._banks.project(caller.values))
+        if self.has_life:
+            life = _or_error(lambda: self._banks.life(caller.values))
+        if _same_bank(project, life):
+            _logger.warning("The Life Bank is the Project Bank; it is recalled once")
+            life = None
+        asked = (
+            query_or_messages
+            if isinstance(query_or_messages, str)
+            else _as_messages(query_or_messages)
+        )
+        query = compose_query(
+            asked,
+            context_turns=self.settings.recall.context_turns,
+            max_query_chars=self.settings.recall.max_query_chars,
+        )
+        plan = RecallPlan(query.text, project, life)
+        return plan if query.text else self._empty(plan, query.reason)
+
+    def _empty(
+        self, plan: RecallPlan, reason: str | None, error: HindsightError | None = None
+    ) -> RecallResult:
+        """A result without memories that names the banks of a plan."""
+        limits = (self.settings.recall.max_tokens, self.settings.recall.life_limit)
+        parts = [
+            None
+            if bank is None
+            else BankRecall(None, limit=limit, error=bank)
+            if isinstance(bank, HindsightError)
+            else BankRecall(bank.bank_id, limit=limit, error=error)
+            for bank, limit in zip(plan.banks, limits, strict=True)
+        ]
+        return RecallResult(project=parts[0], life=parts[1], reason=reason)
+
+    def _carry_out(self, plan: RecallPlan) -> RecallResult:
+        held = self._recall.held(plan)
+        if held is not None:
+            return held
+        self._opened()
+        try:
+            return self._loop.run(self._recall.run(plan))
+        except HindsightError as error:
+            return self._empty(plan, None, error)
+
+    async def _acarry_out(self, plan: RecallPlan) -> RecallResult:
+        held = self._recall.held(plan)
+        if held is not None:
+            return held
+        self._opened()
+        try:
+            return await self._loop.arun(self._recall.run(plan))
+        except HindsightError as error:
+            return self._empty(plan, None, error)
+
+    def _held_turn(self, key: Hashable | None) -> RecallResult | None:
+        with self._turns_lock:
+            return None if key is None else self._turns.get(key)
+
+    def _hold_turn(self, key: Hashable | None, result: RecallResult) -> RecallResult:
+        if key is not None:
+            with self._turns_lock:
+                self._turns[key] = result
+        return result
+
+    def _bank_to_retain(self, caller: Caller, *, expressly: bool) -> ProjectBank | RetainReceipt:
+        """The bank to retain to, or the receipt that says why there is none."""
+        self._opened()
+        switches = self.settings.switches
+        if caller.mode == "ignored" or (caller.mode == "read-only" and not expressly):
+            return RetainReceipt("skipped", f"The memory mode of this run is {caller.mode!r}.")
+        if not switches.project:
+            return RetainReceipt("skipped", "The Project Bank takes no part.")
+        if not switches.automatic_retain and not expressly:
+            return RetainReceipt("skipped", "Automatic retain is switched off.")
+        try:
+            return self._banks.project(caller.values)
+        except BankResolutionError as error:
+            _logger.warning("Not retained: %s", error)
+            return RetainReceipt("skipped", str(error), error=error)
+
+    def _life_to_retain(self, caller: Caller) -> LifeBank:
+        self._opened()
+        _refuse_if_ignored(caller)
+        bank = self._banks.life(caller.values)
+        if self.settings.switches.project and _same_bank(
+            _or_error(lambda: self._banks.project(caller.values)), bank
+        ):
+            msg = "The Life Bank and the Project Bank are the same bank; give the Life Bank its own."
+            raise ConfigurationError(msg)
+        return bank
+
+    async def _reflection(self, query: str, caller: Caller) -> str:
+        self._opened()
+        _refuse_if_ignored(caller)
+        if not any(char.isalnum() for char in query):
+            msg = "There is no question to reflect on."
+            raise HindsightError(msg)
+        if self.settings.switches.project:
+            project = self._banks.project(caller.values)
+            bank_id, groups = project.bank_id, project_tag_groups(project, self.settings)
+        else:
+            life = self._banks.life(caller.values)
+            bank_id, groups = life.bank_id, life_tag_groups(life) or []
+        try:
+            return await self._gateway.reflect(bank_id, query, tag_groups=groups or None)
+        except GatewayError as error:
+            if error.kind == "missing":
+                msg = f"Bank {bank_id!r} does not exist yet: nothing has been retained to it."
+                raise HindsightError(msg) from error
+            raise
+
+    async def _look_up_project(self) -> None:
+        """Read the project's files off the caller's event loop, once."""
+        if self._banks.needs_look_up:
+            await asyncio.to_thread(self._banks.look_up_project)
+
+    def _opened(self) -> None:
+        """From now on the interpreter's end has something to close."""
+        if self not in _open:
+            _open.add(self)
+            _close_at_exit()
+
+
+def _key_provider(
+    given: str | SecretStr | Callable[[], str | None] | None, settings: HindsightSettings
+) -> Callable[[], str | None]:
+    """Gives the key at the time of asking; one from the environment is read there each time."""
+    if callable(given):
+        return given
+    fixed = given or settings.api_key
+    value = fixed.get_secret_value() if isinstance(fixed, SecretStr) else fixed
+    if value is None or value == os.environ.get("HINDSIGHT_API_KEY"):
+        return lambda: os.environ.get("HINDSIGHT_API_KEY")
+    return lambda: value
+
+
+def _rebuilt(settings: HindsightSettings) -> DualBankMemory:
+    return DualBankMemory(settings=settings)
+
+
+def _or_error(resolve: Callable[[], T]) -> T | BankResolutionError:
+    try:
+        return resolve()
+    except BankResolutionError as error:
+        return error
+
+
+def _same_bank(project: object, life: object) -> bool:
+    return (
+        isinstance(project, ProjectBank)
+        and isinstance(life, LifeBank)
+        and project.bank_id == life.bank_id
+    )
+
+
+def _as_messages(conversation: Conversation) -> Sequence[BaseMessage]:
+    """Messages as they are, a long thread uncopied; dicts and tuples are converted."""
+    from langchain_core.messages import BaseMessage, convert_to_messages
+
+    if all(issubclass(kind, BaseMessage) for kind in set(map(type, conversation))):
+        return cast("Sequence[BaseMessage]", conversation)
+    return convert_to_messages(conversation)
+
+
+def _turn_key(
+    messages: Sequence[BaseMessage], caller: Caller, plan: RecallPlan
+) -> Hashable | None:
+    """What a turn is known by; None where nothing tells it from another."""
+    asked = turn_message(messages)
+    if asked is None or (asked.id is None and caller.thread_id is None):
+        return None
+    text = asked.id or f"{len(messages)}:{asked.content}"
+    return (caller.thread_id, text, *plan.banks)
+
+
+def _held_until(_key: Hashable, result: RecallResult, now: float) -> float:
+    failed = any(bank.error is not None for bank in result.banks.values())
+    return now + (_FAILED_TURN_HELD if failed else _TURN_HELD)
+
+
+def _kept(receipt: RetainReceipt) -> RetainReceipt:
+    """The receipt of something that was kept.
+
+    Raises:
+        HindsightError: If it was not.
+    """
+    receipt.raise_for_error()
+    if receipt.status in {"skipped", "failed"}:
+        raise HindsightError(receipt.reason or "It could not be kept.")
+    return receipt
+
+
+def _refuse_if_ignored(caller: Caller) -> None:
+    if caller.mode == "ignored":
+        msg = "The memory mode of this run is 'ignored', so memory is neither read nor written."
+        raise HindsightError(msg)
+
+
+_open: weakref.WeakSet[DualBankMemory] = weakref.WeakSet()
+_exit_lock = threading.Lock()
+_exit_is_watched = False
+
+
+def _close_at_exit() -> None:
+    """Have open memories closed before the interpreter stops its threads."""
+    global _exit_is_watched  # noqa: PLW0603 - one registration a process
+    with _exit_lock:
+        if _exit_is_watched:
+            return
+        _exit_is_watched = True
+    import concurrent.futures.thread  # noqa: F401 - its own hook must run after ours
+
+    register = getattr(threading, "_register_atexit", None)
+    if register is None:
+        import atexit
+
+        register = atexit.register
+    register(_close_all)
+
+
+def _close_all() -> None:
+    for memory in list(_open):
+        memory.close()
+
+
+def _release(retainer: Retainer, gateway: Gateway) -> None:
+    """Close what a collected memory leaves behind, off the collector's path."""
+    if gateway.loop.is_open:
+        threading.Thread(target=_shut_down, args=(retainer, gateway, 0.0), daemon=True).start()
+
+
+def _shut_down(retainer: Retainer, gateway: Gateway, timeout: float) -> None:
+    retainer.stop(timeout)
+    if gateway.loop.is_open:
+        gateway.loop.run(gateway.aclose())
+        gateway.loop.close()

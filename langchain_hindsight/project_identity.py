@@ -1,0 +1,89 @@
+"""Who this project is: the git remote ``origin``, else the folder's name.
+
+Files are read, no program is run: git is often missing where agents are, and one that asks for a
+password hangs.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Literal
+from urllib.parse import urlsplit
+
+Strategy = Literal["auto", "git-remote", "folder"]
+
+_SCP_LIKE = re.compile(r"(?:[^@/\s]+@)?(?P<host>\[[^\]]+\]|[^/:\s]{2,}):(?!//)(?P<path>[^\s]+)")
+_SECTION = re.compile(r'\[\s*remote\s+"origin"\s*\]', re.IGNORECASE)
+_URL = re.compile(r"^\s*url\s*=\s*(.*?)\s*$", re.IGNORECASE)
+
+
+def identify_project(folder: Path, strategy: Strategy = "auto") -> str:
+    """The id of the project that a folder belongs to.
+
+    Args:
+        folder: Any folder of the project.
+        strategy: ``git-remote`` and ``auto`` take the remote ``origin`` where there is one; all fall
+            back to the name of the repository's root folder, else of ``folder``.
+
+    Returns:
+        ``github-com-owner-name`` for a remote, else the folder's name in the same form.
+    """
+    root = next((one for one in (folder, *folder.parents) if (one / ".git").exists()), None)
+    if root is not None and strategy != "folder":
+        remote = _origin(root)
+        normalized = normalize_remote(remote) if remote else ""
+        if normalized:
+            return normalized
+    return _slug((root or folder).resolve().name) or "project"
+
+
+def normalize_remote(url: str) -> str:
+    """A git remote's URL as a project id: ``git@GitHub.com:Owner/Name.git`` → ``github-com-owner-name``.
+
+    User, password and port are left out; https, ssh, git and scp-like URLs of one repository give
+    one id. A local path gives its last folder's name.
+    """
+    scp = None if "://" in url else _SCP_LIKE.fullmatch(url)
+    if scp:
+        host, path = scp["host"], scp["path"]
+    elif "://" in url:
+        parts = urlsplit(url)
+        try:
+            host, path = parts.hostname or "", parts.path
+        except ValueError:  # an address in brackets that is none
+            return ""
+    else:
+        host, path = "", re.split(r"[/\\]", url.rstrip("/\\"))[-1]
+    path = re.sub(r"\.git/*$", "", path.rstrip("/"), flags=re.IGNORECASE)
+    return _slug(f"{host}/{path}")
+
+
+def _slug(text: str) -> str:
+    return re.sub(r"[^\w]+", "-", text.casefold()).strip("-")
+
+
+def _origin(root: Path) -> str | None:
+    """The URL of the remote ``origin`` in a repository's config."""
+    config = _git_folder(root / ".git") / "config"
+    if not config.is_file():
+        return None
+    inside = False
+    for line in config.read_text(encoding="utf-8", errors="replace").splitlines():
+        if line.lstrip().startswith("["):
+            inside = bool(_SECTION.match(line.strip()))
+        elif inside and (found := _URL.match(line)):
+            return found[1].strip('"') or None
+    return None
+
+
+def _git_folder(dot_git: Path) -> Path:
+    """The folder with the repository's config, also for a worktree or a submodule."""
+    if dot_git.is_dir():
+        return dot_git
+    content = dot_git.read_text(encoding="utf-8", errors="replace").strip()
+    folder = (dot_git.parent / content.removeprefix("gitdir:").strip()).resolve()
+    common = folder / "commondir"
+    if common.is_file():
+        return (folder / common.read_text(encoding="utf-8").strip()).resolve()
+    return folder

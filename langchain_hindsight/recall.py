@@ -1,0 +1,196 @@
+"""Recall, as a straight line: query → banks → one concurrent call a bank → filter → fit → result.
+
+A bank that is down, slow or wrong loses its own memories and nothing else. A result is held for a
+while, so that the same question again costs no request; one with a failure in it never is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Hashable
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from cachetools import TTLCache
+
+from langchain_hindsight import budget, fence
+from langchain_hindsight.banks import LifeBank, ProjectBank, life_tag_groups, project_tag_groups
+from langchain_hindsight.errors import BankResolutionError, HindsightError
+from langchain_hindsight.gateway import Gateway
+from langchain_hindsight.recall_result import BankRecall, RecalledMemory, RecallResult
+from langchain_hindsight.settings import HindsightSettings
+
+_HELD = 512
+"""Most results held at once."""
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class RecallPlan:
+    """Which banks a recall asks: a bank, the reason why there is none, or None for no part."""
+
+    query: str
+    project: ProjectBank | BankResolutionError | None = None
+    life: LifeBank | BankResolutionError | None = None
+
+    @property
+    def key(self) -> Hashable:
+        """What makes two recalls the same."""
+        return (self.query, *(str(b) if isinstance(b, HindsightError) else b for b in self.banks))
+
+    @property
+    def banks(self) -> tuple[ProjectBank | LifeBank | BankResolutionError | None, ...]:
+        """Both parts, the project's first."""
+        return (self.project, self.life)
+
+
+class Recall:
+    """Carries out recall plans against one server."""
+
+    def __init__(self, gateway: Gateway, settings: HindsightSettings) -> None:
+        """Start nothing."""
+        self._gateway = gateway
+        self._settings = settings
+        self._lock = threading.Lock()
+        ttl = settings.recall.cache_ttl
+        self._results: TTLCache[Hashable, RecallResult] = TTLCache(_HELD, max(ttl, 1e-9))
+        self._in_flight: dict[Hashable, _Shared] = {}
+
+    def held(self, plan: RecallPlan) -> RecallResult | None:
+        """The same question's result, where it is still good."""
+        with self._lock:
+            return self._results.get(plan.key)
+
+    def forget(self, bank_id: str) -> None:
+        """Drop what is held of a bank: it has taken something new."""
+        with self._lock:
+            stale = [key for key in self._results if _names_bank(key, bank_id)]
+            for key in stale:
+                self._results.pop(key, None)
+            for key, shared in self._in_flight.items():
+                shared.stale = shared.stale or _names_bank(key, bank_id)
+
+    async def run(self, plan: RecallPlan) -> RecallResult:
+        """Carry out a plan on the gateway's loop; the same plan at the same time is one request.
+
+        When every caller that waits for a request is cancelled, so is the request.
+        """
+        held = self.held(plan)
+        if held is not None:
+            return held
+        shared = self._in_flight.get(plan.key)
+        if shared is None:
+            shared = _Shared(asyncio.ensure_future(self._ask(plan)))
+            self._in_flight[plan.key] = shared
+            shared.task.add_done_callback(lambda _: self._in_flight.pop(plan.key, None))
+        shared.waiting += 1
+        try:
+            result = await asyncio.shield(shared.task)
+        finally:
+            shared.waiting -= 1
+            if not shared.waiting and not shared.task.done():
+                self._in_flight.pop(plan.key, None)
+                shared.task.cancel()
+        if not shared.stale and all(one.error is None for one in result.banks.values()):
+            with self._lock:
+                self._results[plan.key] = result
+        return result
+
+    async def _ask(self, plan: RecallPlan) -> RecallResult:
+        settings = self._settings.recall
+        (project_found, project), (life_found, life) = await asyncio.gather(
+            self._candidates(plan, "project", settings.max_tokens),
+            self._candidates(plan, "life", settings.life_limit),
+        )
+        seen: set[str] = set()
+        project = self._chosen(plan, project, project_found, "project", seen)
+        life = self._chosen(plan, life, life_found, "life", seen)
+        text = fence.render(
+            project.memories if project else (), life.memories if life else ()
+        )
+        result = RecallResult(text=text, project=project, life=life)
+        _warn(result)
+        return result
+
+    async def _candidates(
+        self, plan: RecallPlan, role: Literal["project", "life"], limit: int
+    ) -> tuple[list[RecalledMemory], BankRecall | None]:
+        """What a bank has to offer, and its part of the result so far."""
+        bank = plan.project if role == "project" else plan.life
+        if bank is None:
+            return [], None
+        if isinstance(bank, HindsightError):
+            return [], BankRecall(None, limit=limit, error=bank)
+        if limit == 0:
+            return [], BankRecall(bank.bank_id)
+        settings = self._settings.recall
+        if isinstance(bank, ProjectBank):
+            preamble, groups = settings.query_preamble, project_tag_groups(bank, self._settings)
+        else:
+            preamble, groups = settings.life_query_preamble, life_tag_groups(bank)
+        started = time.perf_counter()
+        found: list[RecalledMemory] = []
+        error: HindsightError | None = None
+        try:
+            found = await self._gateway.recall(
+                bank.bank_id,
+                f"{preamble} {plan.query}".strip(),
+                max_tokens=max(limit, settings.candidate_tokens),
+                budget=settings.budget,
+                types=settings.types,
+                tag_groups=groups,
+                prefer_observations=settings.prefer_observations,
+                timeout=settings.timeout,
+            )
+        except HindsightError as failure:
+            error = failure
+        elapsed = (time.perf_counter() - started) * 1000
+        return found, BankRecall(bank.bank_id, limit=limit, elapsed_ms=elapsed, error=error)
+
+    def _chosen(
+        self,
+        plan: RecallPlan,
+        part: BankRecall | None,
+        found: list[RecalledMemory],
+        role: Literal["project", "life"],
+        seen: set[str],
+    ) -> BankRecall | None:
+        """A bank's part with the memories that are worth their tokens."""
+        if part is None or not found:
+            return part
+        kept, dropped = budget.filter_memories(
+            budget.rank(plan.query, found), min_scores=self._settings.recall.min_scores, seen=seen
+        )
+        fitted = budget.fit(kept, limit=part.limit, role=role)
+        counts: dict[str, int] = dict(dropped)
+        if fitted.dropped:
+            counts["over_limit"] = fitted.dropped
+        return replace(part, memories=fitted.memories, tokens=fitted.tokens, dropped=counts)
+
+
+class _Shared:
+    """A request under way, and how many callers wait for it."""
+
+    __slots__ = ("stale", "task", "waiting")
+
+    def __init__(self, task: asyncio.Task[RecallResult]) -> None:
+        self.task = task
+        self.waiting = 0
+        self.stale = False
+
+
+def _names_bank(key: Any, bank_id: str) -> bool:  # noqa: ANN401 - a plan's key
+    return any(
+        isinstance(part, ProjectBank | LifeBank) and part.bank_id == bank_id for part in key
+    )
+
+
+def _warn(result: RecallResult) -> None:
+    """One line a recall, whatever failed in it."""
+    failed = [f"{role}: {bank.error}" for role, bank in result.banks.items() if bank.error]
+    if failed:
+        _logger.warning("Recalled without a bank. %s", "; ".join(failed))
