@@ -66,9 +66,7 @@ class BankPolicy:
             shared by projects (``domain-tagged``) and has no id.
     """
 
-    def __init__(
-        self, settings: HindsightSettings, *, identify_project: Callable[[], str]
-    ) -> None:
+    def __init__(self, settings: HindsightSettings, *, identify_project: Callable[[], str]) -> None:
         """Check what can be checked without a caller."""
         self._scope = settings.scope
         self._switches = settings.switches
@@ -112,9 +110,7 @@ class BankPolicy:
         if self._scope.project_id is None:
             project_id = self.look_up_project()
         else:
-            project_id = _resolve(
-                self._scope.project_id, values, "scope.project_id", bank=False
-            )
+            project_id = _resolve(self._scope.project_id, values, "scope.project_id", bank=False)
         if self._project is None:
             bank_id = _safe(project_id, ("{project_id}", project_id), [project_id])
         else:
@@ -184,17 +180,19 @@ def _names(template: str, field: str) -> list[str]:
     return names
 
 
-def _resolve(
-    template: BankTemplate, values: Mapping[str, Any], field: str, *, bank: bool
-) -> str:
+def _resolve(template: BankTemplate, values: Mapping[str, Any], field: str, *, bank: bool) -> str:
     if callable(template):
         try:
             value = _scalar(template(values))
-        except Exception as error:  # the user's own function, where a missing value may raise anything
+        except (
+            Exception
+        ) as error:  # the user's own function, where a missing value may raise anything
             msg = f"{field}: the function failed for this caller, so there is no bank."
             raise BankResolutionError(msg) from error
         if value is None:
-            msg = f"{field}: the function gave no usable value for this caller, so there is no bank."
+            msg = (
+                f"{field}: the function gave no usable value for this caller, so there is no bank."
+            )
             raise BankResolutionError(msg)
         return _safe(value, ("{}", value), [value]) if bank else value
     names = _names(template, field)

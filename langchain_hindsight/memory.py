@@ -481,7 +481,9 @@ class DualBankMemory:
         if self.settings.switches.project and _same_bank(
             _or_error(lambda: self._banks.project(caller.values)), bank
         ):
-            msg = "The Life Bank and the Project Bank are the same bank; give the Life Bank its own."
+            msg = (
+                "The Life Bank and the Project Bank are the same bank; give the Life Bank its own."
+            )
             raise ConfigurationError(msg)
         return bank
 
@@ -558,9 +560,7 @@ def _as_messages(conversation: Conversation) -> Sequence[BaseMessage]:
     return convert_to_messages(conversation)
 
 
-def _turn_key(
-    messages: Sequence[BaseMessage], caller: Caller, plan: RecallPlan
-) -> Hashable | None:
+def _turn_key(messages: Sequence[BaseMessage], caller: Caller, plan: RecallPlan) -> Hashable | None:
     """What a turn is known by; None where nothing tells it from another."""
     asked = turn_message(messages)
     if asked is None or (asked.id is None and caller.thread_id is None):

@@ -109,9 +109,7 @@ class Recall:
         seen: set[str] = set()
         project = self._chosen(plan, project, project_found, "project", seen)
         life = self._chosen(plan, life, life_found, "life", seen)
-        text = fence.render(
-            project.memories if project else (), life.memories if life else ()
-        )
+        text = fence.render(project.memories if project else (), life.memories if life else ())
         result = RecallResult(text=text, project=project, life=life)
         _warn(result)
         return result
@@ -184,9 +182,7 @@ class _Shared:
 
 
 def _names_bank(key: Any, bank_id: str) -> bool:  # noqa: ANN401 - a plan's key
-    return any(
-        isinstance(part, ProjectBank | LifeBank) and part.bank_id == bank_id for part in key
-    )
+    return any(isinstance(part, ProjectBank | LifeBank) and part.bank_id == bank_id for part in key)
 
 
 def _warn(result: RecallResult) -> None:
