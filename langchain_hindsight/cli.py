@@ -28,11 +28,13 @@ def _root() -> None:
 
 @app.command()
 def serve(
+    *,
     data_dir: Annotated[
         Path | None, typer.Option(help="Where memory is kept between runs.", show_default=False)
     ] = None,
     port: Annotated[
-        int | None, typer.Option(help="The server's port; a free one unless given.", min=1, max=65535)
+        int | None,
+        typer.Option(help="The server's port; a free one unless given.", min=1, max=65535),
     ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print the URL and nothing else.")] = False,
 ) -> None:

@@ -167,7 +167,7 @@ class Postgres:
         except OSError as error:
             msg = (
                 f"No place for PostgreSQL, which must not run as root: {error}. Choose a data "
-                f"folder whose parents the account {account.name} may enter, or run as another user."
+                f"folder whose parents the account {account.name} may enter, or be another user."
             )
             raise EmbeddedServerError(msg) from error
 
@@ -261,11 +261,14 @@ def _bundled_pg0() -> Path:
 
 def _copy_if_new(source: Path, target: Path) -> None:
     """Copy a program for another account to run, unless the same one is there."""
-    wanted = source.stat()
-    if target.exists() and target.stat()[stat.ST_SIZE] == wanted.st_size:
-        if int(target.stat().st_mtime) == int(wanted.st_mtime):
-            return
+    if target.exists() and _version(target) == _version(source):
+        return
     copy = target.with_suffix(".new")
     shutil.copy2(source, copy)
     copy.chmod(0o755)
     copy.replace(target)
+
+
+def _version(program: Path) -> tuple[int, int]:
+    status = program.stat()
+    return status.st_size, int(status.st_mtime)

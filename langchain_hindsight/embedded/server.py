@@ -205,7 +205,9 @@ class EmbeddedHindsight:
             )
         asked = self._asked_port(environment)
         if asked and not url.endswith(f":{asked}"):
-            return f"{where}, not at port {asked}. Leave the port out to share it, or stop it first."
+            return (
+                f"{where}, not at port {asked}. Leave the port out to share it, or stop it first."
+            )
         return None
 
     def _asked_port(self, environment: ServerEnvironment) -> int:

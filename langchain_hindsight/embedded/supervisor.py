@@ -154,9 +154,9 @@ class Supervisor:
         other = _OTHER_DIMENSION.search(words)
         if other is not None:
             message = (
-                f"{self._request.data_dir} holds memories with embeddings of {other[1]} dimensions, "
-                f"and the embeddings chosen now have {other[2]}. Use the embeddings it was filled "
-                "with, or another data folder."
+                f"{self._request.data_dir} holds memories with embeddings of {other[1]} "
+                f"dimensions, and the embeddings chosen now have {other[2]}. Use the embeddings it "
+                "was filled with, or another data folder."
             )
         elif words:
             log = self._request.data_dir / LOG_FOLDER / "server.log"
@@ -181,7 +181,7 @@ def _say(kind: str, text: str) -> None:
         sys.stdout.write(json.dumps({kind: text}) + "\n")
         sys.stdout.flush()
     except OSError:
-        # The starter is gone. Its closed standard input ends the start, and this text has no reader.
+        # The starter is gone: its closed standard input ends the start, and nobody reads this.
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123 - open until the process ends
 
 
