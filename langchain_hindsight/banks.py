@@ -169,7 +169,7 @@ def _names(template: str, field: str) -> list[str]:
     try:
         parts = list(Formatter().parse(template))
     except ValueError as error:
-        msg = f"{field} is no valid template ({error}); write plain fields such as 'life-{{user_id}}'."
+        msg = f"{field} is no valid template ({error}); write plain fields such as {{user_id}}."
         raise ConfigurationError(msg) from None
     names = [name for _, name, _, _ in parts if name is not None]
     if any(spec or conversion for _, _, spec, conversion in parts) or not all(

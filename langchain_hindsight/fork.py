@@ -1,8 +1,8 @@
 """What a forked child does with what it inherited: nothing, for ever.
 
 An event loop, an HTTP session or a database connection is shared with the parent after a fork.
-Closing it, also by letting it be collected, breaks the parent; so the child keeps it alive untouched
-and makes its own when it needs one.
+Closing it, also by letting it be collected, breaks the parent; so the child keeps it alive
+untouched and makes its own when it needs one.
 """
 
 from __future__ import annotations

@@ -260,7 +260,7 @@ class Gateway:
             client = await building
         for one in (client, *retired):
             if one is not None:
-                await one.aclose()
+                await one.aclose()  # type: ignore[no-untyped-call] # the client's own
 
     async def _call(
         self,
@@ -354,13 +354,13 @@ class Gateway:
         except aiohttp.ServerTimeoutError:
             raise TimeoutError from None
         except (aiohttp.ClientPayloadError, aiohttp.ServerDisconnectedError) as error:
-            raise self._unreachable("broke off", error) from None
+            raise self._unreachable(error, what="broke off") from None
         except (aiohttp.ClientConnectionError, ConnectionError) as error:
-            raise self._unreachable("cannot be reached", error) from None
+            raise self._unreachable(error, what="cannot be reached") from None
         except ValueError:  # not JSON, or JSON of another shape
             raise self._nonsense() from None
 
-    def _unreachable(self, what: str, error: Exception) -> GatewayError:
+    def _unreachable(self, error: Exception, *, what: str) -> GatewayError:
         msg = (
             f"Hindsight at {self.url} {what} ({type(error).__name__}). Is it running there? "
             "`langchain-hindsight serve` starts one; HINDSIGHT_API_URL or url names another."
@@ -449,7 +449,7 @@ def _detail(error: Exception) -> str:
         return ""
     if isinstance(detail, list):
         detail = "; ".join(str(one.get("msg", "")) for one in detail if isinstance(one, dict))
-    return redact(str(detail or ""))[:_SHOWN_CHARS]
+    return redact(str(detail or "")[: 4 * _SHOWN_CHARS])[:_SHOWN_CHARS]
 
 
 def _seconds(retry_after: str | None) -> float | None:

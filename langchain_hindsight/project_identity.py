@@ -23,8 +23,8 @@ def identify_project(folder: Path, strategy: Strategy = "auto") -> str:
 
     Args:
         folder: Any folder of the project.
-        strategy: ``git-remote`` and ``auto`` take the remote ``origin`` where there is one; all fall
-            back to the name of the repository's root folder, else of ``folder``.
+        strategy: ``git-remote`` and ``auto`` take the remote ``origin`` where there is one; all
+            fall back to the name of the repository's root folder, else of ``folder``.
 
     Returns:
         ``github-com-owner-name`` for a remote, else the folder's name in the same form.
@@ -39,7 +39,7 @@ def identify_project(folder: Path, strategy: Strategy = "auto") -> str:
 
 
 def normalize_remote(url: str) -> str:
-    """A git remote's URL as a project id: ``git@GitHub.com:Owner/Name.git`` → ``github-com-owner-name``.
+    """A git remote's URL as a project id: ``github-com-owner-name``.
 
     User, password and port are left out; https, ssh, git and scp-like URLs of one repository give
     one id. A local path gives its last folder's name.

@@ -126,6 +126,7 @@ class Recall:
         if limit == 0:
             return [], BankRecall(bank.bank_id)
         settings = self._settings.recall
+        groups: list[dict[str, Any]] | None
         if isinstance(bank, ProjectBank):
             preamble, groups = settings.query_preamble, project_tag_groups(bank, self._settings)
         else:

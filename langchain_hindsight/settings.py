@@ -57,11 +57,11 @@ class BankSettings(_Section):
     enabled: bool | None = None
     """Whether the bank takes part. None follows the profile and whether a bank id is given."""
     bank_id: BankTemplate | None = None
-    """The bank's id, a template such as ``"life-{user_id}"``, or a function of the caller's context."""
+    """Its id, a template such as ``"life-{user_id}"``, or a function of the caller's context."""
     retain_mission: str | None = None
     """What Hindsight should extract into this bank, given to it when the bank is created."""
     observations_mission: str | None = None
-    """What Hindsight should observe over this bank's facts, given to it when the bank is created."""
+    """What Hindsight should observe over its facts, given to it when the bank is created."""
     reflect_mission: str | None = None
     """How Hindsight should reflect over this bank, given to it when the bank is created."""
 
@@ -162,7 +162,7 @@ class OutboxSettings(_Section):
     shutdown_timeout: float = Field(default=2.0, ge=0)
     """How long closing and interpreter exit wait for delivery, in seconds."""
     retry_for: float = Field(default=7 * 86_400.0, gt=0)
-    """How long an undeliverable entry is tried again before it becomes a dead letter, in seconds."""
+    """How long an entry is tried again before it becomes a dead letter, in seconds."""
     retry_max_delay: float = Field(default=300.0, gt=0)
     """Longest pause between two tries, in seconds."""
     batch_size: int = Field(default=50, ge=1)
