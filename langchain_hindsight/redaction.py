@@ -1,0 +1,120 @@
+"""Masking of credentials before anything is written to the outbox.
+
+Promises: what looks like a credential is replaced by `[redacted:kind]`, in free text and in nested
+values alike; masking twice changes nothing; ordinary words stay; the time taken grows linearly with
+the text, whatever it holds. It is a net, not a proof: a password that is a plain word in a sentence
+cannot be told from the sentence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from langchain_hindsight.credential_fields import is_placeholder, kind_of_name, mask_fields
+from langchain_hindsight.credential_tokens import MARKER, mask_tokens, marker
+
+_MOST_PASSES = 4
+_DEEPEST = 200
+_HEADER_NAMES = frozenset(
+    ("authorization", "proxy-authorization", "cookie", "set-cookie", "x-api-key", "x-auth-token")
+)
+
+
+def redact(text: str) -> str:
+    """Mask every credential in a text.
+
+    Args:
+        text: Free text, code, configuration, a transcript or JSON.
+
+    Returns:
+        The text with `[redacted:kind]` in the place of each credential, and otherwise unchanged.
+    """
+    for _ in range(_MOST_PASSES):
+        masked = mask_fields(mask_tokens(text))
+        if masked == text:
+            break
+        # A mask can be the boundary that the next credential was waiting for.
+        text = masked
+    return text
+
+
+def redact_value(value: Any) -> Any:  # noqa: ANN401 - metadata and tool arguments hold any JSON
+    """Mask every credential in a value of JSON's shape, its keys included.
+
+    Under a key that names a credential (`password`, `apiKey`, `Authorization`, `cookie`), every
+    text and number is masked whole, whatever it looks like.
+
+    Args:
+        value: A text, or mappings, lists and tuples of them. Anything else is returned as it is.
+
+    Returns:
+        A new value of the same shape; the one passed is not changed.
+    """
+    return _redacted(value, None, 0)
+
+
+def _redacted(value: Any, kind: str | None, depth: int) -> Any:  # noqa: ANN401 - as above
+    if isinstance(value, str):
+        return _redacted_text(value, kind)
+    if depth > _DEEPEST:
+        return marker("too-deep") if isinstance(value, Mapping | list | tuple) else value
+    if isinstance(value, Mapping):
+        return _redacted_mapping(value, kind, depth)
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*(_redacted(item, kind, depth + 1) for item in value))
+    if isinstance(value, list | tuple):
+        if kind is None and len(value) == 2 and _is_header(value[0]):  # noqa: PLR2004 - a pair
+            return type(value)((value[0], _redacted(value[1], kind_of_name(value[0]), depth + 1)))
+        return type(value)(_redacted(item, kind, depth + 1) for item in value)
+    if isinstance(value, set | frozenset):
+        return type(value)(_redacted(item, kind, depth + 1) for item in value)
+    if kind == "password" and isinstance(value, int | float) and not isinstance(value, bool):
+        return marker(kind)
+    return value
+
+
+def _redacted_text(value: str, kind: str | None) -> str:
+    if kind is None:
+        return redact(value)
+    said = value.strip()
+    if not said or MARKER.fullmatch(said) or is_placeholder(said):
+        return value
+    return marker(kind)
+
+
+def _redacted_mapping(value: Mapping[Any, Any], kind: str | None, depth: int) -> dict[Any, Any]:
+    named = _kind_of_entry(value)
+    masked: dict[Any, Any] = {}
+    for key, item in value.items():
+        inner = kind
+        if isinstance(key, str):
+            inner = kind or (named if key.lower() == "value" else kind_of_name(key))
+            if isinstance(item, Mapping) and _is_schema(item):
+                inner = None
+        safe = redact(key) if isinstance(key, str) else key
+        masked[_unused(masked, safe)] = _redacted(item, inner, depth + 1)
+    return masked
+
+
+def _kind_of_entry(value: Mapping[Any, Any]) -> str | None:
+    """The kind of `{"name": "DB_PASSWORD", "value": …}`, as headers and variables are listed."""
+    name = value.get("name", value.get("key"))
+    return kind_of_name(name) if isinstance(name, str) else None
+
+
+def _is_header(name: object) -> bool:
+    return isinstance(name, str) and name.lower() in _HEADER_NAMES
+
+
+def _is_schema(value: Mapping[Any, Any]) -> bool:
+    return value.get("type") in ("string", "object", "array", "number", "integer", "boolean")
+
+
+def _unused(masked: Mapping[Any, Any], key: Any) -> Any:  # noqa: ANN401 - a key of any kind
+    """Keep entries apart whose keys were different credentials."""
+    number, free = 2, key
+    while free in masked:
+        free = f"{key}#{number}"
+        number += 1
+    return free
