@@ -184,9 +184,7 @@ def _resolve(template: BankTemplate, values: Mapping[str, Any], field: str, *, b
     if callable(template):
         try:
             value = _scalar(template(values))
-        except (
-            Exception
-        ) as error:  # the user's own function, where a missing value may raise anything
+        except Exception as error:  # what a missing value makes of the user's own function
             msg = f"{field}: the function failed for this caller, so there is no bank."
             raise BankResolutionError(msg) from error
         if value is None:

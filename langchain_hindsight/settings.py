@@ -157,7 +157,7 @@ class LifeRetainSettings(_Section):
 class OutboxSettings(_Section):
     """The durable queue between the agent and Hindsight."""
 
-    url: str | None = None
+    url: str | None = Field(default=None, repr=False)
     """SQLAlchemy URL; None is SQLite in the platform's state folder."""
     shutdown_timeout: float = Field(default=2.0, ge=0)
     """How long closing and interpreter exit wait for delivery, in seconds."""
@@ -220,7 +220,7 @@ class HindsightSettings(BaseSettings):
         pyproject_toml_table_header=("tool", "langchain-hindsight"),
     )
 
-    url: str = "http://localhost:8888"
+    url: str = Field(default="http://localhost:8888", repr=False)
     """The Hindsight server; also read from ``HINDSIGHT_API_URL`` and ``HINDSIGHT_BASE_URL``."""
     api_key: SecretStr | None = None
     """The server's key; read from ``HINDSIGHT_API_KEY``."""
@@ -300,18 +300,13 @@ class HindsightSettings(BaseSettings):
         file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """The order of the sources, highest first."""
-        own = _project_file(".hindsight.toml")
-        project: PydanticBaseSettingsSource = (
-            TomlConfigSettingsSource(settings_cls, own)
-            if own
-            else PyprojectTomlConfigSettingsSource(settings_cls, _project_file("pyproject.toml"))
-        )
         user = user_config_path("langchain-hindsight") / "config.toml"
         return (
             init_settings,
             env_settings,
             _ClientVariables(settings_cls),
-            project,
+            TomlConfigSettingsSource(settings_cls, _project_file(".hindsight.toml")),
+            PyprojectTomlConfigSettingsSource(settings_cls, _project_file("pyproject.toml")),
             TomlConfigSettingsSource(settings_cls, user),
         )
 

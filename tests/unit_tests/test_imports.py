@@ -1,0 +1,81 @@
+"""What can be imported, and what importing costs."""
+
+import subprocess
+import sys
+
+import pytest
+
+import langchain_hindsight
+
+NAMES = {
+    "BankRecall",
+    "BankResolutionError",
+    "ConfigurationError",
+    "DualBankMemory",
+    "FlushReport",
+    "HindsightError",
+    "HindsightMemory",
+    "HindsightMiddleware",
+    "HindsightRetriever",
+    "HindsightSettings",
+    "LifeBankDisabledError",
+    "MemoryState",
+    "OutboxStatus",
+    "RecallResult",
+    "RecalledMemory",
+    "RetainReceipt",
+    "__version__",
+    "ainject_memory",
+    "create_hindsight_tools",
+    "create_recall_node",
+    "create_retain_node",
+    "inject_memory",
+}
+
+
+def loaded_after(code):
+    """The top-level modules that a fresh interpreter has loaded after some code."""
+    shown = "import sys; print(*{name.split('.')[0] for name in sys.modules})"
+    run = subprocess.run(
+        [sys.executable, "-c", f"{code}\n{shown}"], capture_output=True, text=True, check=True
+    )
+    return set(run.stdout.split())
+
+
+def test_the_public_names_are_these():
+    assert set(langchain_hindsight.__all__) == NAMES
+
+
+@pytest.mark.parametrize("name", sorted(NAMES))
+def test_every_public_name_can_be_had(name):
+    assert getattr(langchain_hindsight, name)
+
+
+def test_a_name_that_is_none_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="no_such_name"):
+        _ = langchain_hindsight.no_such_name
+
+
+def test_dir_lists_the_public_names():
+    assert set(dir(langchain_hindsight)) == NAMES
+
+
+def test_importing_the_package_loads_nothing_heavy():
+    heavy = {"hindsight_client", "langchain", "langchain_classic", "langchain_core", "langgraph"}
+    heavy |= {"pydantic", "sqlalchemy", "toktok", "aiohttp", "rich", "typer"}
+    assert not heavy & loaded_after("import langchain_hindsight")
+
+
+@pytest.mark.parametrize("name", ["DualBankMemory", "HindsightRetriever", "create_hindsight_tools"])
+def test_the_client_and_the_extras_stay_unloaded_until_they_are_needed(name):
+    heavy = {"hindsight_client", "hindsight_client_api", "langchain", "langchain_classic"}
+    assert not heavy & loaded_after(f"from langchain_hindsight import {name}")
+
+
+def test_constructing_a_memory_starts_no_thread_and_loads_no_client():
+    code = (
+        "import threading; from langchain_hindsight import DualBankMemory\n"
+        "DualBankMemory(project_bank='b', project_id='p', life_bank='life-{user_id}')\n"
+        "assert threading.active_count() == 1"
+    )
+    assert not {"hindsight_client", "aiohttp"} & loaded_after(code)
