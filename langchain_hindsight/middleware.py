@@ -1,0 +1,143 @@
+"""`HindsightMiddleware`: memory for agents made with LangChain's `create_agent`.
+
+What is recalled goes into the request to the model and nowhere else: no state, no checkpoint. It is
+recalled when the model is first called and held for the turn, so an interrupt changes nothing. What
+the turn added is retained when the agent has answered.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+
+from langchain_core.messages import BaseMessage, SystemMessage
+
+from langchain_hindsight.injection import (
+    inject_into_human,
+    inject_into_messages,
+    inject_into_system,
+)
+
+try:
+    from langchain.agents.middleware import AgentMiddleware
+except ImportError as error:
+    msg = "HindsightMiddleware needs LangChain's agents: pip install 'langchain-hindsight[agents]'."
+    raise ImportError(msg) from error
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator
+
+    from langchain.agents import AgentState
+    from langchain.agents.middleware import ModelRequest, ModelResponse
+    from langchain_core.messages import ToolMessage
+    from langgraph.prebuilt.tool_node import ToolCallRequest
+    from langgraph.runtime import Runtime
+    from langgraph.types import Command
+
+    from langchain_hindsight.memory import DualBankMemory
+    from langchain_hindsight.recall_result import RecallResult
+
+_in_tool: ContextVar[bool] = ContextVar("hindsight_in_tool", default=False)
+
+
+class HindsightMiddleware(AgentMiddleware[Any, Any, Any]):
+    """Recall ahead of the model, retain behind the agent.
+
+    Example:
+        ```python
+        agent = create_agent(model, tools, middleware=[HindsightMiddleware(memory)])
+        agent.invoke({"messages": [HumanMessage("How do we deploy?")]}, config)
+        ```
+    """
+
+    def __init__(self, memory: DualBankMemory, *, retain_in_subagents: bool = False) -> None:
+        """Plug a memory into an agent; nothing is asked of the server until the model is called.
+
+        Args:
+            memory: Where to recall from and retain to. A failure of the server leaves the turn
+                without memory; it never raises.
+            retain_in_subagents: Also retain when this agent is called by a tool of another agent
+                that has memory. By default one place retains, and a sub-agent's talk, where an
+                agent stands in for the person, is not taken for the person's.
+        """
+        super().__init__()
+        self.memory = memory
+        self.retain_in_subagents = retain_in_subagents
+
+    def wrap_model_call(
+        self,
+        request: ModelRequest[Any],
+        handler: Callable[[ModelRequest[Any]], ModelResponse[Any]],
+    ) -> ModelResponse[Any]:
+        """Call the model with the turn's memory in the request."""
+        result = self.memory.recall_turn(request.messages, context=_context(request.runtime))
+        return handler(self._injected(request, result))
+
+    async def awrap_model_call(
+        self,
+        request: ModelRequest[Any],
+        handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
+    ) -> ModelResponse[Any]:
+        """Call the model with the turn's memory in the request."""
+        result = await self.memory.arecall_turn(request.messages, context=_context(request.runtime))
+        return await handler(self._injected(request, result))
+
+    def wrap_tool_call(
+        self,
+        request: ToolCallRequest,
+        handler: Callable[[ToolCallRequest], ToolMessage | Command[Any]],
+    ) -> ToolMessage | Command[Any]:
+        """Run the tool; an agent that it calls is a sub-agent."""
+        with _inside_a_tool():
+            return handler(request)
+
+    async def awrap_tool_call(
+        self,
+        request: ToolCallRequest,
+        handler: Callable[[ToolCallRequest], Awaitable[ToolMessage | Command[Any]]],
+    ) -> ToolMessage | Command[Any]:
+        """Run the tool; an agent that it calls is a sub-agent."""
+        with _inside_a_tool():
+            return await handler(request)
+
+    def after_agent(self, state: AgentState[Any], runtime: Runtime[Any]) -> None:
+        """Retain what is new in the conversation."""
+        if self._retains:
+            self.memory.retain(state["messages"], context=_context(runtime))
+
+    async def aafter_agent(self, state: AgentState[Any], runtime: Runtime[Any]) -> None:
+        """Retain what is new in the conversation."""
+        if self._retains:
+            await self.memory.aretain(state["messages"], context=_context(runtime))
+
+    @property
+    def _retains(self) -> bool:
+        return self.retain_in_subagents or not _in_tool.get()
+
+    def _injected(self, request: ModelRequest[Any], result: RecallResult) -> ModelRequest[Any]:
+        if not result.text:
+            return request
+        messages: list[BaseMessage] = list(request.messages)
+        if self.memory.settings.recall.injection == "human":
+            return request.override(messages=inject_into_human(messages, result.text))
+        if request.system_message is None and any(isinstance(m, SystemMessage) for m in messages):
+            # The prompt came with the conversation: a second system message would be one too many.
+            sent = inject_into_messages(messages, result.text, injection="system")
+            return request.override(messages=sent)
+        system = inject_into_system(request.system_message, result.text)
+        return request.override(system_message=system)
+
+
+@contextmanager
+def _inside_a_tool() -> Iterator[None]:
+    token = _in_tool.set(True)
+    try:
+        yield
+    finally:
+        _in_tool.reset(token)
+
+
+def _context(runtime: Runtime[Any] | None) -> object | None:
+    """The run's context; a request made by hand in a test has no runtime."""
+    return None if runtime is None else runtime.context
