@@ -1,0 +1,281 @@
+"""Which memories are worth their tokens: filtered, ranked, and fitted to a cap that holds exactly.
+
+Tokens are counted as the Hindsight server counts them (``toktok``, ``o200k_base``), over the text
+that reaches the model: a section's cost includes the whole fence, so that the block of both banks
+never costs more than the sum of the two caps. Everything here is a function of its arguments.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from langchain_hindsight.fence import Role, bullet, clean, contains_block, frame
+
+if TYPE_CHECKING:
+    from langchain_hindsight.recall_result import RecalledMemory
+
+_ENCODING = "o200k_base"
+_TRIMMED = " …"
+"""The mark behind a memory of which only the first sentences are shown."""
+_SENTENCE_END = re.compile(
+    r"(?<!\b\w)[.!?…]+[\"'”’)\]]*(?=\s)|[。！？｡]+[」』”’）]*|(?<=\S)(?=\n)"  # noqa: RUF001 - CJK
+)
+
+_FUSION = 10
+"""Reciprocal-rank constant; measured, see the project's quality figures."""
+_SATURATION, _LENGTH_WEIGHT = 1.2, 0.75
+"""BM25's k1 and b, at their usual values."""
+_WORD = re.compile(r"\w+")
+_UNSPACED = re.compile(
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\U00020000-\U0003ffff]{1,}"
+)
+"""Scripts written without blanks between words; they are compared by pairs of characters."""
+_STOP_WORDS = frozenset(
+    re.findall(
+        r"\w+",
+        """
+        a about above after again all am an and any are as at be been before being below between
+        both but by can could did do does doing don down during each few for from further had has
+        have having he her here hers him his how i if in into is it its just let me more most my no
+        nor not now of off on once one only or other our ours out over own said same she should so
+        some such tell than that the their theirs them then there these they this those through to
+        too under until up us very was we were what when where which while who whom why will with
+        would you your yours d ll m re s t ve didn doesn isn wasn
+        """,
+    )
+)
+
+_EDGE_MARKS = re.compile(r"[.,;:!?…\"'`´‘’“”«»]+(?=\s|$)|(?:(?<=\s)|^)[\"'`´‘’“”«»]+")  # noqa: RUF001
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """What of a bank's memories is shown."""
+
+    memories: tuple[RecalledMemory, ...] = ()
+    """Best first; a trimmed one holds its shorter text."""
+    tokens: int = 0
+    """What the section costs, the whole fence and its heading included."""
+    dropped: int = 0
+    """How many did not fit."""
+
+
+def count_tokens(text: str) -> int:
+    """Count as the server does.
+
+    Args:
+        text: Any text that can be encoded.
+
+    Returns:
+        The number of ``o200k_base`` tokens.
+    """
+    return _counts([text])[0]
+
+
+def filter_memories(
+    memories: Sequence[RecalledMemory], *, min_scores: Mapping[str, float], seen: set[str]
+) -> tuple[list[RecalledMemory], dict[str, int]]:
+    """Drop what is not worth a token, and make the rest fit to be shown.
+
+    Args:
+        memories: A bank's memories, best first: of two that say the same, the first stays.
+        min_scores: Floors of scores by name. A score that the server did not give passes.
+        seen: What was kept so far, across banks; added to.
+
+    Returns:
+        The memories that stay, with cleaned texts, and how many were dropped for which reason:
+        ``blank``, ``recalled_block``, ``min_score``, ``duplicate``.
+    """
+    kept: list[RecalledMemory] = []
+    dropped: Counter[str] = Counter()
+    for memory in memories:
+        text = clean(memory.text)
+        reason = _unfit(memory, text, min_scores)
+        key = "" if reason else _sameness(text)
+        if not reason and key in seen:
+            reason = "duplicate"
+        if reason:
+            dropped[reason] += 1
+            continue
+        seen.add(key)
+        kept.append(memory if text == memory.text else replace(memory, text=text))
+    return kept, dict(dropped)
+
+
+def rank(query: str, memories: Sequence[RecalledMemory]) -> list[RecalledMemory]:
+    """Order a bank's memories, best first.
+
+    Where the server reranked them, its order stands. Otherwise the rank by words in common with the
+    query (BM25 over these memories; English is stemmed and loses its stop words, scripts without
+    blanks are compared by pairs of characters, other languages word by word) is fused with the rank
+    by the server's semantic score, or with the server's own order where it gave none.
+
+    Args:
+        query: What was searched for.
+        memories: The server's results, in its order.
+
+    Returns:
+        The same memories.
+    """
+    if any(memory.scores.get("reranker") is not None for memory in memories):
+        return list(memories)
+    lexical = _bm25(query, [memory.text for memory in memories])
+    semantic = [memory.scores.get("semantic") for memory in memories]
+    if all(score is None for score in semantic):
+        semantic = [float(-place) for place in range(len(memories))]
+    fused = [0.0] * len(memories)
+    for scores in (lexical, semantic):
+        for place, at in enumerate(_best_first(scores), start=1):
+            fused[at] += 1 / (_FUSION + place)
+    return [memories[at] for at in _best_first(fused)]
+
+
+def fit(memories: Sequence[RecalledMemory], *, limit: int, role: Role) -> Fit:
+    """Choose the memories of a section, best first, within its cap.
+
+    One that does not fit is passed over for the next that does. Nothing is cut in the middle of a
+    sentence: only where no memory fits whole is the best one trimmed, behind a sentence and with a
+    mark.
+
+    Args:
+        memories: A bank's memories, best first.
+        limit: The cap in tokens, fence and heading included.
+        role: Whose section it is.
+
+    Returns:
+        What fits. Its ``tokens`` are exact and never above the limit.
+    """
+    room = limit - _overhead(role)
+    if room <= 0 or not memories:
+        return Fit(dropped=len(memories))
+    bullets = [bullet(memory) for memory in memories]
+    chosen: list[tuple[RecalledMemory, str]] = []
+    left = room
+    costs = _counts([f"{shown}\n" for shown in bullets])
+    for memory, shown, cost in zip(memories, bullets, costs, strict=True):
+        if shown and cost <= left:
+            left -= cost
+            chosen.append((memory, shown))
+    if not chosen:
+        trimmed = next(filter(None, (_trimmed(memory, room) for memory in memories)), None)
+        chosen = [(trimmed, bullet(trimmed))] if trimmed else []
+    tokens = _section_tokens(chosen, role)
+    while tokens > limit:  # the costs add up exactly; a cap is a promise all the same
+        chosen.pop()
+        tokens = _section_tokens(chosen, role)
+    return Fit(tuple(memory for memory, _ in chosen), tokens, len(memories) - len(chosen))
+
+
+def _counts(texts: Sequence[str]) -> list[int]:
+    import toktok
+
+    # One thread: at these sizes, starting more costs more than counting.
+    return toktok.batch_count(texts, _ENCODING, threads=1)  # type: ignore[no-any-return]
+
+
+@lru_cache(maxsize=2)
+def _overhead(role: Role) -> int:
+    """The tokens of a section without its bullets."""
+    with_one, one = _counts([frame({role: ["- a"]}), "- a\n"])
+    return with_one - one
+
+
+def _section_tokens(chosen: Sequence[tuple[RecalledMemory, str]], role: Role) -> int:
+    return count_tokens(frame({role: [shown for _, shown in chosen]})) if chosen else 0
+
+
+def _trimmed(memory: RecalledMemory, room: int) -> RecalledMemory | None:
+    """The memory's first sentences, as many as there is room for; None where none fits."""
+    import toktok
+
+    whole, size = clean(memory.text), room
+    while size > 0:
+        start, _ = toktok.truncate(whole, size, _ENCODING)
+        ends = [end.end() for end in _SENTENCE_END.finditer(whole, 0, len(start) + 1)]
+        ends = [end for end in ends if end <= len(start)]
+        if not ends:
+            return None
+        shorter = replace(memory, text=clean(whole[: ends[-1]] + _TRIMMED))
+        excess = count_tokens(f"{bullet(shorter)}\n") - room
+        if excess <= 0:
+            return shorter
+        size -= excess
+    return None
+
+
+def _unfit(memory: RecalledMemory, text: str, min_scores: Mapping[str, float]) -> str | None:
+    if not text:
+        return "blank"
+    if contains_block(memory.text):
+        return "recalled_block"
+    for name, floor in min_scores.items():
+        score = memory.scores.get(name)
+        if score is not None and score < floor:
+            return "min_score"
+    return None
+
+
+def _sameness(text: str) -> str:
+    """What two texts share that differ in case, blanks and the marks at the edges of words."""
+    folded = unicodedata.normalize("NFKC", text).casefold()
+    return " ".join(_EDGE_MARKS.sub("", folded).split()) or text
+
+
+def _best_first(scores: Sequence[float | None]) -> list[int]:
+    """The places of the scores that there are, highest first, equal ones as they came."""
+    there = [(-score, at) for at, score in enumerate(scores) if score is not None]
+    return [at for _, at in sorted(there)]
+
+
+def _bm25(query: str, texts: Sequence[str]) -> list[float | None]:
+    """How well each text answers the query by its words; None for no word in common."""
+    wanted = set(_terms([query])[0])
+    documents = [Counter(terms) for terms in _terms(texts)]
+    if not wanted or not documents:
+        return [None] * len(documents)
+    found_in = Counter(word for document in documents for word in wanted & document.keys())
+    weights = {
+        word: math.log1p((len(documents) - holders + 0.5) / (holders + 0.5))
+        for word, holders in found_in.items()
+    }
+    sizes = [document.total() for document in documents]
+    usual = sum(sizes) / len(sizes) or 1
+    scores: list[float | None] = []
+    for document, size in zip(documents, sizes, strict=True):
+        damping = _SATURATION * (1 - _LENGTH_WEIGHT + _LENGTH_WEIGHT * size / usual)
+        score = sum(
+            weight * document[word] * (_SATURATION + 1) / (document[word] + damping)
+            for word, weight in weights.items()
+            if word in document
+        )
+        scores.append(score or None)
+    return scores
+
+
+def _terms(texts: Sequence[str]) -> list[list[str]]:
+    """The words of each text that count, in the form in which they are compared."""
+    import Stemmer  # type: ignore[import-not-found]  # ships no types
+
+    stem = Stemmer.Stemmer("english").stemWords
+    found = []
+    for text in texts:
+        words = _WORD.findall(text.casefold())
+        if not text.isascii():
+            words = [part for word in words for part in _split_unspaced(word)]
+        found.append(stem([word for word in words if word not in _STOP_WORDS]))
+    return found
+
+
+def _split_unspaced(word: str) -> list[str]:
+    """A word as it is, or in pairs of characters where its script sets no blanks."""
+    parts: list[str] = []
+    for run in _UNSPACED.findall(word):
+        parts += [run[at : at + 2] for at in range(max(1, len(run) - 1))]
+    return [part for part in _UNSPACED.split(word) if part] + parts
