@@ -13,6 +13,7 @@ from langchain_hindsight.credential_tokens import (
     MARKER,
     is_basic_credential,
     is_opaque,
+    is_scrambled,
     is_template,
     marker,
 )
@@ -21,7 +22,7 @@ _J = r"[ _.-]?"
 # Names whose value is a password, whatever it looks like.
 _PASSWORD = (
     r"pass(?:word|wd|phrase|code|wort)s?|pwd|psw|kennwort|contrase(?:ñ|n)a|senha|mot de passe|парол[ья]"
-    r"|密码|密碼|口令|パスワード|비밀번호|(?<![A-Za-z])(?:pass|pw|pswd)|(?-i:(?<=[a-z])(?:Pass|Pw))"
+    r"|密码|密碼|口令|パスワード|비밀번호|identified by|requirepass|(?<![A-Za-z])(?:pass|pw|pswd)|(?-i:(?<=[a-z])(?:Pass|Pw))"
 )
 _KEY = (
     rf"(?:api|access|secret|private|encryption|encrypt|signing|master|account|shared|service|role|webhook"
@@ -45,7 +46,7 @@ _SUFFIX = (
 # Where such names end, in lower case: cheap to look for before the expressions above are run.
 _CORE = re.compile(
     r"pass(?:words?|wds?|phrases?|codes?|worts?)?|pwd|pswd|psw|pw|kennwort|contrase(?:ñ|n)a|senha"
-    r"|mot de passe|парол[ья]|密码|密碼|口令|パスワード|비밀번호|key|token|jwt|pat|secret|credential"
+    r"|mot de passe|identified by|requirepass|парол[ья]|密码|密碼|口令|パスワード|비밀번호|key|token|jwt|pat|secret|credential"
     r"|凭证|凭据|密钥|秘钥|令牌|signature|sig|_auth|sessionid|sessid|connect\.sid|authorization|cookie"
 )
 _TYPES = (
@@ -66,11 +67,10 @@ _TAIL = re.compile(
     | (?P<is> [ \t]{{1,4}} (?:is|was|to|are|es|est|ist|=)[ \t:]{{1,4}} | [ \t]{{0,4}}(?:为|是|は|は、)[ \t:：]{{0,4}} )
     | (?P<xml> > ) (?! [ \t]*< )
     | (?P<call> [ \t]? , (?=[ \t]?\\{{0,7}}["']) | [ \t]?\((?=\\{{0,7}}["']) )
-    | (?P<attribute> [ \t]{{1,4}} value=(?=\\{{0,7}}["']) )
+    | (?P<entry> ,? (?:[ \t]|{_BREAK}){{1,40}} \\{{0,7}}["']? value \\{{0,7}}["']? {_SPACE} [:=] )
     | (?P<space> [ \t]{{1,4}} )
     )
-    (?P<gap> (?:{_SPACE}[|>][+-]?)? {_SPACE} (?:{_BREAK}[ \t>]{{0,40}}){{0,2}} (?:```[A-Za-z]{{0,12}}{_BREAK}{_SPACE})?
-      (?:-?[ \t]{{0,8}}value:[ \t]{{1,8}})? )
+    (?P<gap> (?:{_SPACE}[|>][+-]?)? {_SPACE} (?:{_BREAK}[ \t>]{{0,40}}){{0,2}} (?:```[A-Za-z]{{0,12}}{_BREAK}{_SPACE})? )
     """.replace("[ \t]", r"[\x20\t]").replace("[ ]", r"\x20"),
     re.VERBOSE | re.IGNORECASE,
 )
@@ -99,7 +99,7 @@ _LONGEST = 4096
 _NO_CREDENTIAL = re.compile(
     r"""(?xi)
       (?:https?|file)://.*                                        # judged as a URL
-    | \$\{.* | \$\(.* | \$[A-Za-z_]\w* | \{\{?.* | %[A-Za-z_(].* | %[sd] | <.* | \#\{.* | @@?\w+@? | !\w+.*
+    | \$\{.* | \$\(.* | \$[A-Za-z_]\w* | \{\{?.* | %[A-Za-z_(].* | %[sd] | <.* | \#\{.* | @@?\w+@? | !\w+.* | \*[A-Za-z_]\w*
     | [*•·x.…_-]+ | \[.* | \(.* | &.* | \?+ | :\w+
     | (?:none|null|nil|undefined|true|false|yes|no|on|off|required|optional|str|string|bytes|char|text|number
       |int|integer|bool|boolean|object|any|auto|default|empty|blank|unset|missing|invalid|incorrect|wrong|expired
@@ -119,6 +119,7 @@ _CODE = re.compile(
     | \w*(?i:password|passwd|secret|token|api_?key|credential|_key|_pw|_pwd)s?\w{0,12}
     """
 )
+_PATH = re.compile(r"(?:~|\.{1,2}|[A-Za-z]:)?(?:[/\\][\w.-]{1,32}){2,}[/\\]?")
 _ENV_NAME = re.compile(r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+")
 _PROSE = re.compile(
     r"(?i)(?:^|[\s])(?:the|a|an|your|is|are|was|must|should|can|cannot|may|will|for|of|to|or|and|not|enter|if|with"
@@ -132,9 +133,10 @@ _TECHNICAL = re.compile(
 )
 # A token of text or of a list of results, which nobody has to keep to himself.
 _OTHER_TOKENS = re.compile(
-    r"(?i)(?:^|[_.-])(?:max|min|num|n|page|next|prev|previous|continuation|sync|pagination|cursor|pad|eos|bos|unk|sep|cls|mask"
-    r"|stop|start|end|special|first|last|input|output|prompt|completion|per|total|new|cache[sd]?|count|price|cost"
-    r"|design|erc20|erc721|nft|skip|resume|change|delta|watch|idempotency|public|image|media)[_.-]*$"
+    r"(?i)(?:(?:^|[_.-])(?:max|min|num|n|per|sep|cls|pad|eos|bos|unk|end|new|total|count|nft)"
+    r"|page|next|prev|previous|continuation|sync|pagination|cursor|mask|stop|start|special|first|last"
+    r"|input|output|prompt|completion|cached?|price|cost|design|erc20|erc721|skip|resume|change|delta"
+    r"|watch|idempotency|public|image|media)[_.-]*$"
 )
 _OTHER_KEYS = re.compile(
     r"(?i)(?:cache|primary|foreign|sort|partition|row|index|lookup|group|registry|public|hot|dict|map|object"
@@ -300,7 +302,7 @@ def _is_credential(field: _Field, value: _Value) -> bool:
 def _is_quoted_credential(field: _Field, said: str) -> bool:
     group = field.group
     if field.tail["space"] and not field.before.startswith("--"):
-        return False
+        return group == "password" and _is_tough(said) and " " not in said
     if " " in said:
         words = said.count(" ") + 1
         return group == "password" and not _PROSE.search(said) and words > 1 and len(said) <= 128  # noqa: PLR2004 - longer ones are texts
@@ -308,6 +310,8 @@ def _is_quoted_credential(field: _Field, said: str) -> bool:
         return len(said) >= 3 and not _is_name(said)  # noqa: PLR2004 - two are no password
     if group == "cookie":
         return "=" in said or is_opaque(said)
+    if group == "authorization" and _is_tough(said):
+        return True
     if is_opaque(said, 6):
         return True
     return group != "token" and len(said) >= 8 and said.isalnum() and not _is_name(said)  # noqa: PLR2004 - the usual least
@@ -325,7 +329,7 @@ def _is_argument(field: _Field, said: str) -> bool:
         return group == "password" or is_opaque(said, 6)
     if group == "password":
         return _is_tough(said) and is_opaque(said, 6)
-    return is_opaque(said, 12) and not _TECHNICAL.fullmatch(said)
+    return is_opaque(said, 12) and not _is_technical(said)
 
 
 def _is_told(group: str, said: str) -> bool:
@@ -341,7 +345,7 @@ def _is_assigned(field: _Field, value: _Value, said: str) -> bool:
         return False
     alone = _LINE.match(field.text, value.end) is not None
     if "\n" in gap or "\\" in gap:
-        fenced = "```" in gap or "value:" in gap
+        fenced = "```" in gap
         if not (alone and (fenced or _is_tough(said) or gap.lstrip().startswith(("|", ">")))):
             return False
     if group != "password":
@@ -362,11 +366,15 @@ def _is_assigned(field: _Field, value: _Value, said: str) -> bool:
 
 def _is_tough(said: str) -> bool:
     """Whether a word is more likely a password than a word of a sentence."""
-    if len(said) < 5 or _TECHNICAL.fullmatch(said):  # noqa: PLR2004 - shorter ones are figures
+    if len(said) < 5 or _is_technical(said):  # noqa: PLR2004 - shorter ones are figures
         return False
     if any(c in "!@#$%^&*+=~|?" for c in said.rstrip("!?*")):
         return True
     return any(c.isdigit() for c in said) and any(c.isalpha() for c in said)
+
+
+def _is_technical(said: str) -> bool:
+    return _TECHNICAL.fullmatch(said) is not None and not is_scrambled(said)
 
 
 def _is_name(said: str) -> bool:
@@ -374,6 +382,8 @@ def _is_name(said: str) -> bool:
 
 
 def _is_code(said: str) -> bool:
+    if _PATH.fullmatch(said) and not is_opaque(said):
+        return True
     if _ENV_NAME.fullmatch(said):
         return not is_opaque(said, 12)
     return _CODE.fullmatch(said) is not None and not is_opaque(said, 12)
@@ -460,7 +470,7 @@ def _masked_bearer(match: re.Match[str]) -> str:
     value = match["value"].rstrip(".")
     basic = match["name"].lower().startswith("basic")
     good = is_basic_credential(value) if basic else is_opaque(value, 8)
-    if not good or is_template(value) or _is_code(value) or _TECHNICAL.fullmatch(value):
+    if not good or is_template(value) or _is_code(value) or _is_technical(value):
         return match[0]
     return f"{match['name']}{marker('authorization')}{match['value'][len(value) :]}"
 

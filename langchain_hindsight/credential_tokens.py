@@ -22,7 +22,7 @@ _LEFT = (
     r"|(?<=%[0-9A-Fa-f]{2})|(?<=\[[0-9]m)|(?<=\[[0-9]{2}m))"
 )
 # For prefixes that base64 data can contain by chance.
-_LEFT_OF_DATA = r"(?:(?<![A-Za-z0-9+/=])|(?<=\\[nrtbfv])|(?<=\\u[0-9A-Fa-f]{4})|(?<=%[0-9A-Fa-f]{2}))"
+_LEFT_OF_DATA = _LEFT.replace("[A-Za-z0-9]", "[A-Za-z0-9+/=]", 1)
 
 _WORD = "A-Za-z0-9"
 _SNAKE = "A-Za-z0-9_"
@@ -89,6 +89,7 @@ _PREFIXED: tuple[tuple[str, str, str, int, int], ...] = (
     ("cloudflare-token", "cfut_ cfat_ cfk_ v1.0-", _URL64, 24, 50),
     ("databricks-token", "dapi", "a-f0-9-", 32, 34),
     ("linear-key", "lin_api_ lin_oauth_ lin_wh_", _WORD, 16, 40),
+    ("supabase-key", "sbp_ sb_secret_ sbp_oauth_", _URL64, 16, 40),
     ("notion-token", "ntn_ secret_", _WORD, 20, 46),
     ("figma-token", "figd_ figu_ figo_ figdr_ figur_ figor_ figoh_", _URL64, 16, 40),
     ("shopify-token", "shpat_ shpca_ shppa_ shpss_ shpua_ shptka_", _WORD, 16, 32),
@@ -97,7 +98,6 @@ _PREFIXED: tuple[tuple[str, str, str, int, int], ...] = (
     ("newrelic-key", "NRAK- NRII- NRIQ- NRJS- NRRA- NRAA- NRBR-", _URL64, 16, 32),
     ("datadog-key", "ddapp_ ddapi_ ddpat_", _SNAKE, 16, 40),
     ("sentry-token", "sntrys_ sntryu_ sntrya_ sntryi_", "A-Za-z0-9+/=_", 20, 200),
-    ("supabase-key", "sbp_ sb_secret_ sbp_oauth_", _SNAKE, 16, 40),
     ("vercel-token", "vercel_ vcp_ vci_ vca_ vcr_ vck_ vercel_blob_rw_", _SNAKE, 16, 60),
     ("netlify-token", "nfp_ nfc_ nfo_ nfu_ nfb_", _WORD, 16, 40),
     ("heroku-key", "HRKU-", _URL64, 20, 65),
@@ -159,14 +159,14 @@ _SHAPED: tuple[tuple[str, str, str], ...] = (
     (
         "discord-token",
         ".",
-        r"(?<![A-Za-z0-9_.-])(?P<s>[MNO][A-Za-z0-9_-]{22,27}\.[A-Za-z0-9_-]{6}\.[A-Za-z0-9_-]{27,38})(?![A-Za-z0-9_-])",
+        _LEFT + r"(?P<s>[MNO][A-Za-z0-9_-]{22,27}\.[A-Za-z0-9_-]{6}\.[A-Za-z0-9_-]{27,38})(?![A-Za-z0-9_-])",
     ),
     ("discord-token", "mfa.", _LEFT + r"(?P<s>mfa\.[A-Za-z0-9_-]{60,})"),
     ("twilio-key", "SK", _LEFT + r"(?P<s>SK[0-9a-f]{32})(?![A-Za-z0-9])"),
     ("mailgun-key", "-", _LEFT + r"(?P<s>[0-9a-f]{32}-[0-9a-f]{8}-[0-9a-f]{8})(?![A-Za-z0-9-])"),
     ("mailchimp-key", "-us", _LEFT + r"(?P<s>[0-9a-f]{32}-us[0-9]{1,2})(?![A-Za-z0-9])"),
     ("airtable-token", "pat", _LEFT + r"(?P<s>pat[A-Za-z0-9]{14}\.[0-9a-f]{40,64})(?![A-Za-z0-9])"),
-    ("azure-client-secret", "Q~", r"(?<![A-Za-z0-9_~.-])(?P<s>[A-Za-z0-9_~.-]{3}[0-9]Q~[A-Za-z0-9_~.-]{31,34})"),
+    ("azure-client-secret", "Q~", _LEFT + r"(?P<s>[A-Za-z0-9_~.-]{3}[0-9]Q~[A-Za-z0-9_~.-]{31,34})"),
     ("azure-devops-token", "AZDO", _LEFT + r"(?P<s>[A-Za-z0-9]{76}AZDO[A-Za-z0-9]{4})(?![A-Za-z0-9])"),
     ("azure-key", "JQQJ99", _LEFT + r"(?P<s>[A-Za-z0-9]{48,52}JQQJ99[A-Za-z0-9]{26,30})(?![A-Za-z0-9])"),
     ("terraform-token", ".atlasv1.", _LEFT + r"(?P<s>[A-Za-z0-9]{14}\.atlasv1\.[A-Za-z0-9_-]{40,})"),
@@ -188,9 +188,12 @@ _SHAPED: tuple[tuple[str, str, str], ...] = (
     ),
 )
 
+_CAMEL_CASE = re.compile(r"[A-Z]?[a-z]+(?:[A-Z][a-z]+)*")
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _SEGMENT = re.compile(r"[A-Za-z0-9]+")
-_NAMED_NUMBER = re.compile(r"[A-Za-z][a-z]+[0-9]{1,4}|[0-9]{1,4}[A-Za-z][a-z]+|[A-Z]+[0-9]{1,4}")
+_NAMED_NUMBER = re.compile(r"[A-Za-z][a-z]+[0-9]{1,6}|[0-9]{1,6}[A-Za-z][a-z]+|[A-Z]+[0-9]{1,4}")
+# Enough of a value to tell; the rest of a very long one is not looked at.
+_LOOKED_AT = 512
 _TEMPLATE_WORDS = re.compile(
     r"(?i)your|placeholder|redacted|replace|insert|goes[-_]?here|[-_]here\b|^example$|^(.)\1+$|x{6}|\*{3}|\.{3}"
 )
@@ -241,7 +244,7 @@ def is_opaque(value: str, least: int = 8) -> bool:
     if _UUID.search(value):
         return True
     mixed = 0
-    for segment in _SEGMENT.findall(value):
+    for segment in _SEGMENT.findall(value[:_LOOKED_AT]):
         if _is_mixed(segment, least):
             return True
         # A base64 token is cut up by its own punctuation, so short mixed pieces count together.
@@ -263,6 +266,23 @@ def _is_mixed(segment: str, least: int) -> bool:
     return len(segment) >= 12 and changes * 6 >= len(segment)  # noqa: PLR2004 - words are shorter
 
 
+def is_generated(body: str) -> bool:
+    """Whether what follows a service's prefix looks generated: less is asked than of a bare value."""
+    return is_opaque(body) or is_scrambled(body)
+
+
+def is_scrambled(value: str) -> bool:
+    """Whether a value changes between lower case, upper case and digits as often as chance would."""
+    value = "".join(_SEGMENT.findall(value[:_LOOKED_AT]))
+    kinds = [_case(char) for char in value]
+    changes = sum(a != b for a, b in zip(kinds, kinds[1:], strict=False))
+    return len(kinds) >= 12 and changes * 4 >= len(kinds) and not _CAMEL_CASE.fullmatch(value)  # noqa: PLR2004 - chance is slim
+
+
+def _case(char: str) -> str:
+    return "digit" if char.isdigit() else "upper" if char.isupper() else "lower"
+
+
 def mask_tokens(text: str) -> str:
     """Mask every credential in `text` that is known by its own shape."""
     if "-----" in text or "---- BEGIN" in text or "PuTTY-User-Key" in text:
@@ -275,7 +295,7 @@ def mask_tokens(text: str) -> str:
     for shape in _PREFIXED_SHAPES:
         for anchor in shape.anchors:
             if anchor in text:
-                text = _mask_bodies(text, shape, is_opaque)
+                text = _mask_bodies(text, shape, is_generated)
                 break
     return text
 
@@ -358,9 +378,23 @@ _BEGIN = re.compile(
 _END = re.compile(r"-{4,5} ?END(?:[ +]|%20)(?:[A-Z0-9]{1,12}(?:[ +]|%20)){0,3}PRIVATE(?:[ +]|%20)KEY(?:[ +]|%20)?(?:BLOCK)?-{4,5}|Private-MAC:[ ]?[0-9a-f]{1,64}")
 _KEY_DATA = re.compile(r"[A-Za-z0-9+/=]{16}")
 _REST_OF_KEY = re.compile(
-    r"""(?:(?:[ \t\r\n>|+,"'`-]|\\+[nr"]|%0[AD]){1,64}+(?:(?:Proc-Type|DEK-Info|Version|Comment|Encryption|Public-Lines|Private-Lines|Key-Derivation|Argon2-[A-Za-z]{1,12}): ?[^\r\n\\]{0,80}+|[A-Za-z0-9+/=]{16,}+|[A-Za-z0-9+/]{0,15}+={1,2}))*+"""
+    r"""(?x)
+    (?: (?: [\s>|,"'`-] | \\+[nr"] | %0[AD] ){1,64}+
+        (?: (?:Proc-Type|DEK-Info|Version|Comment|Encryption|Public-Lines|Private-Lines|Key-Derivation|Argon2-\w{1,12})
+            :[ ]?[^\r\n\\]{0,80}+
+          | [A-Za-z0-9+/=]{16,}+
+          | [A-Za-z0-9+/]{0,15}+={1,2}
+          | (?=[A-Za-z]{0,15}[0-9+/])[A-Za-z0-9+/]{1,15}+(?=["'`\s\\]|\Z)  # the short last line
+        )
+    )*+"""
 )
-_LINES_BEFORE = re.compile(r"(?:[ \t\r\n>|+]|[nr]\\+|A0%)*+(?:=?[A-Za-z0-9+/=]{16,}+(?:[ \t\r\n>|+]|[nr]\\+|A0%)*+)+")
+# The same read backwards from an end: a short last line or two, then whole ones.
+_LINES_BEFORE = re.compile(
+    r"""(?x)
+    (?: [\s>|] | [nr]\\+ | A0% )*+
+    (?: [A-Za-z0-9+/=]{1,15}+ (?: [\s>|] | [nr]\\+ | A0% )++ ){0,2}
+    (?: [A-Za-z0-9+/=]{16,}+ (?: [\s>|] | [nr]\\+ | A0% )*+ )+"""
+)
 _LONGEST_KEY = 32_768
 
 
