@@ -1,0 +1,427 @@
+"""The delivery of the outbox: one task on the gateway's loop, one more for each bank with work.
+
+It starts with the first entry, sleeps while there is nothing to do, and survives whatever a server
+or a database does. A slow bank holds up no other. The database is used from a thread of its own, so
+that the loop never waits for a disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import queue
+import random
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
+
+from langchain_hindsight.errors import HindsightError
+from langchain_hindsight.gateway import Gateway, GatewayError
+from langchain_hindsight.outbox.batching import Batch, Unit
+from langchain_hindsight.outbox.store import LEASE, Lane, Store
+from langchain_hindsight.settings import HindsightSettings
+
+T = TypeVar("T")
+
+LINGER = 0.02
+"""How long a wake-up waits for more to share a request, in seconds."""
+IDLE = 30.0
+"""How often an idle process looks for what others left behind, in seconds."""
+PROBE = 60.0
+"""How often a bank that refused the key is tried again, in seconds."""
+FIRST_PAUSE = 0.5
+_MAX_ACCEPTED = 8
+_POLL = (0.05, 3.0)
+_ENDED_BADLY = {"failed", "cancelled"}
+_FAULT_PAUSE = 5.0
+
+_logger = logging.getLogger(__name__)
+
+
+class DatabaseThread:
+    """Runs database calls for coroutines, one after another.
+
+    The executors of the standard library refuse work once the interpreter is ending, which is when
+    the last delivery is made.
+    """
+
+    def __init__(self) -> None:
+        """Start the thread."""
+        self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._serve, name="hindsight-outbox", daemon=True)
+        self._thread.start()
+
+    async def call(self, work: Callable[..., T], *args: Any, **named: Any) -> T:  # noqa: ANN401
+        """The result of a call made on the thread."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+
+        def settle(outcome: Callable[[], None]) -> None:
+            if not future.done():
+                outcome()
+
+        def run() -> None:
+            try:
+                result = work(*args, **named)
+            except Exception as error:  # noqa: BLE001 - it is raised where the call is awaited
+                outcome = _Outcome(future.set_exception, error)
+            else:
+                outcome = _Outcome(future.set_result, result)
+            with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
+                loop.call_soon_threadsafe(settle, outcome)
+
+        self._work.put(run)
+        return await future
+
+    def post(self, work: Callable[[], None]) -> None:
+        """Have a call made on the thread, whatever becomes of it."""
+        self._work.put(work)
+
+    def stop(self) -> None:
+        """End the thread after the calls already made."""
+        self._work.put(None)
+
+    def _serve(self) -> None:
+        while (run := self._work.get()) is not None:
+            run()
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """A future's end, to be set on its loop."""
+
+    end: Callable[[Any], None]
+    value: Any
+
+    def __call__(self) -> None:
+        self.end(self.value)
+
+
+@dataclass(frozen=True, slots=True)
+class _Served:
+    """A bank that is being delivered to, and the event that tells it of more work."""
+
+    task: asyncio.Task[None]
+    wanted: asyncio.Event
+
+
+class Delivery:
+    """Delivers the entries of one server from one store.
+
+    Args:
+        gateway: The server.
+        store: Where the entries are.
+        settings: How long to try and how much to send at once.
+        on_accepted: Called with a bank's id when it has taken or stored something.
+        on_change: Called when something was settled or failed; must not block.
+    """
+
+    def __init__(
+        self,
+        gateway: Gateway,
+        store: Store,
+        settings: HindsightSettings,
+        *,
+        on_accepted: Callable[[str], None],
+        on_change: Callable[[], None],
+    ) -> None:
+        """Start nothing."""
+        self._gateway = gateway
+        self._store = store
+        self._settings = settings
+        self._on_accepted = on_accepted
+        self._on_change = on_change
+        self._server = gateway.url
+        self._guard = threading.Lock()
+        self._running: Future[None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._wanted: asyncio.Event | None = None
+        self._database: DatabaseThread | None = None
+        self._lanes: dict[int, _Served] = {}
+        self._units: dict[str, Unit] = {}
+        self._woken = False
+        self._hurried = False
+        self._stopping = False
+
+    def wake(self, *, now: bool = False) -> None:
+        """Say that there is work; starts the task if it is not running.
+
+        Args:
+            now: Whether to deliver at once what was waiting for a better time too.
+        """
+        self._hurried = self._hurried or now
+        if self._running is None or self._running.done():
+            self._start()
+        elif not self._woken:
+            self._woken = True
+            self._signal()
+
+    def _start(self) -> None:
+        with self._guard:
+            if self._running is None or self._running.done():
+                self._stopping = False
+                self._running = self._gateway.loop.spawn(self._deliver())
+
+    def _signal(self) -> None:
+        loop, wanted = self._loop, self._wanted
+        if loop is not None and wanted is not None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(wanted.set)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the task runs in this process."""
+        return self._running is not None and not self._running.done()
+
+    def stop(self, timeout: float) -> None:
+        """End the task, leaving what is not delivered; waits for it no longer than a timeout."""
+        running = self._running
+        if running is None:
+            return
+        self._stopping = True
+        self._signal()
+        with contextlib.suppress(Exception, asyncio.CancelledError):
+            running.result(timeout)
+        running.cancel()
+        self._running = None
+
+    async def _deliver(self) -> None:
+        """The task: claim banks that have work, deliver to each, sleep."""
+        self._loop = asyncio.get_running_loop()
+        self._wanted = asyncio.Event()
+        self._database = DatabaseThread()
+        self._lanes = {}
+        self._woken = False
+        try:
+            await self._survive(self._resume)
+            heart = asyncio.create_task(self._beat())
+            try:
+                while not self._stopping:
+                    await self._wait(await self._survive(self._round))
+            finally:
+                await self._end(heart)
+        finally:
+            self._database.stop()
+
+    async def _resume(self) -> float:
+        """A new process may hold the key that a bank was waiting for."""
+        await self._database_call(self._store.hurry, self._server)
+        await self._database_call(self._store.prune)
+        return 0.0
+
+    async def _survive(self, work: Callable[[], Any]) -> float:
+        """Do it, and whatever it raises, go on later."""
+        try:
+            return float(await work())
+        except Exception as error:  # noqa: BLE001 - the delivery outlives every fault
+            _logger.warning("Delivery from the outbox failed: %s", _plain(error))
+            self._changed()
+            return _FAULT_PAUSE
+
+    async def _round(self) -> float:
+        """Start what can be started; the seconds to sleep."""
+        if self._hurried:
+            self._hurried = False
+            await self._database_call(self._store.hurry, self._server)
+        for one in self._lanes.values():
+            one.wanted.set()
+        for lane in await self._database_call(self._store.claim, self._server):
+            if lane.id not in self._lanes:
+                wanted = asyncio.Event()
+                task = asyncio.create_task(self._serve(lane, wanted))
+                self._lanes[lane.id] = _Served(task, wanted)
+                task.add_done_callback(partial(self._left, lane.id))
+        served = list(self._lanes)
+        wait = await self._database_call(self._store.next_due, self._server, but=served)
+        return IDLE if wait is None else min(max(wait, 0.05), IDLE)
+
+    def _left(self, lane_id: int, _: asyncio.Task[None]) -> None:
+        self._lanes.pop(lane_id, None)
+        if self._wanted is not None:
+            self._wanted.set()
+
+    async def _wait(self, seconds: float) -> None:
+        wanted = self._wanted
+        if wanted is None:
+            return
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(wanted.wait(), seconds)
+            if not self._hurried and not self._stopping:
+                await asyncio.sleep(LINGER)
+        self._woken = False  # first, so that whoever comes now sets the event again
+        wanted.clear()
+
+    async def _beat(self) -> None:
+        """Keep the leases of the banks that are being delivered to."""
+        while True:
+            await asyncio.sleep(LEASE / 3)
+            if self._lanes:
+                with contextlib.suppress(Exception):  # a lost lease repeats nothing
+                    await self._database_call(self._store.keep, list(self._lanes))
+
+    async def _end(self, heart: asyncio.Task[None]) -> None:
+        heart.cancel()
+        tasks = [one.task for one in self._lanes.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(heart, *tasks, return_exceptions=True)
+
+    async def _serve(self, lane: Lane, wanted: asyncio.Event) -> None:
+        """Deliver to one bank until it has no more work or has to wait."""
+        try:
+            await self._drain(lane, wanted)
+        except GatewayError as error:
+            await self._put_off(lane, error)
+        except Exception as error:  # noqa: BLE001 - one bank's fault is no other's
+            _logger.warning("Delivery to bank %s failed: %s", lane.bank_id, _plain(error))
+            with contextlib.suppress(Exception):  # logged above; the lease runs out by itself
+                await self._database_call(
+                    self._store.postpone,
+                    lane,
+                    delay=lambda _: _FAULT_PAUSE,
+                    error=_plain(error),
+                    paused=False,
+                )
+        finally:
+            with contextlib.suppress(Exception):  # the lease runs out by itself
+                await self._database_call(self._store.release, [lane.id])
+            self._changed()
+
+    async def _drain(self, lane: Lane, wanted: asyncio.Event) -> None:
+        unit = await self._unit(lane.bank_id)
+        limit = self._settings.outbox.batch_size
+        pause = _POLL[0]
+        while not self._stopping:
+            wanted.clear()
+            accepted = await self._database_call(self._store.accepted, lane)
+            batch = None
+            if len(accepted) < _MAX_ACCEPTED:
+                form = self._store.next_batch
+                batch = await self._database_call(form, lane, unit=unit, limit=limit)
+            if batch is not None:
+                await self._send(lane, batch)
+                pause = _POLL[0]
+                continue
+            if not accepted:
+                return
+            ended = [await self._poll(lane, operation) for operation in accepted]
+            if not any(ended):
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(wanted.wait(), pause)
+                pause = min(pause * 2, _POLL[1])
+
+    async def _unit(self, bank_id: str) -> Unit:
+        """How this bank is served best; asked once, and again while the bank does not exist."""
+        chosen = self._settings.retain.unit
+        if chosen != "auto":
+            return chosen
+        if bank_id not in self._units:
+            try:
+                facts = await self._gateway.extracts_facts(bank_id)
+            except GatewayError as error:
+                if error.retryable:
+                    raise
+                facts = None  # the request itself will show what is wrong
+            if facts is None:
+                return "message"
+            self._units[bank_id] = "turn" if facts else "message"
+        return self._units[bank_id]
+
+    async def _send(self, lane: Lane, batch: Batch) -> None:
+        """Send one recorded request, and record what became of it."""
+        if not batch.items:
+            await self._database_call(self._store.mark_done, lane, batch.operation_id)
+            return
+        try:
+            count = await self._gateway.retain(
+                batch.bank_id, batch.request(), operation_id=batch.operation_id
+            )
+        except GatewayError as error:
+            if error.retryable and self._gave_up(batch):
+                reason = f"not delivered within outbox.retry_for: {error}"
+                await self._database_call(self._store.mark_expired, batch.operation_id, reason)
+            if error.retryable or error.kind == "auth":
+                raise
+            await self._refuse(lane, batch.operation_id, str(error))
+            return
+        if not count:
+            msg = "Hindsight answered that it stored nothing (are retains suspended?); tried again."
+            raise GatewayError(msg, kind="server")
+        await self._database_call(self._store.mark_accepted, lane, batch.operation_id)
+        self._tell(lane.bank_id)
+
+    def _gave_up(self, batch: Batch) -> bool:
+        return time.time() - batch.newest > self._settings.outbox.retry_for
+
+    async def _poll(self, lane: Lane, operation: str) -> bool:
+        """Whether an accepted request has ended, well or not."""
+        found = await self._gateway.operation_status(lane.bank_id, operation)
+        if found.status == "completed":
+            await self._database_call(self._store.mark_done, lane, operation)
+            self._tell(lane.bank_id)
+        elif found.status in _ENDED_BADLY:
+            reason = f"Hindsight took it and failed: {found.error or found.status}"
+            await self._refuse(lane, operation, reason)
+        elif found.status == "not_found":
+            await self._database_call(self._store.mark_lost, operation)
+        else:
+            return False
+        return True
+
+    async def _refuse(self, lane: Lane, operation: str, reason: str) -> None:
+        dead = await self._database_call(self._store.mark_refused, lane, operation, reason)
+        if dead:
+            _logger.error(
+                "%d entries for bank %s cannot be delivered and are kept as dead letters: %s",
+                dead,
+                lane.bank_id,
+                reason,
+            )
+        self._changed()
+
+    async def _put_off(self, lane: Lane, error: GatewayError) -> None:
+        """Wait longer with each failure, and as long as the server asks for."""
+        paused = error.kind == "auth"
+
+        def delay(failures: int) -> float:
+            if paused:
+                return PROBE
+            longest = self._settings.outbox.retry_max_delay
+            seconds = min(FIRST_PAUSE * 2 ** min(failures, 20), longest)
+            return max(seconds * random.uniform(0.5, 1.0), error.retry_after or 0.0)  # noqa: S311 - spreads load
+
+        was_paused = await self._database_call(
+            self._store.postpone, lane, delay=delay, error=str(error), paused=paused
+        )
+        if paused and not was_paused:
+            _logger.error("Delivery to bank %s is paused: %s", lane.bank_id, error)
+        self._changed()
+
+    def _changed(self) -> None:
+        """Tell whoever waits; from the database's thread, since that takes a lock."""
+        if self._database is not None:
+            self._database.post(self._on_change)
+
+    def _tell(self, bank_id: str) -> None:
+        self._changed()
+        try:
+            self._on_accepted(bank_id)
+        except Exception:
+            _logger.exception("What was to be told of a retain to bank %s failed", bank_id)
+
+    async def _database_call(self, work: Callable[..., T], *args: Any, **named: Any) -> T:  # noqa: ANN401
+        if self._database is None:
+            msg = "The delivery is not running."
+            raise HindsightError(msg)
+        return await self._database.call(work, *args, **named)
+
+
+def _plain(error: BaseException) -> str:
+    """An error without the values of a statement, which are somebody's words."""
+    original = getattr(error, "orig", None)
+    return f"{type(error).__name__}: {original if original is not None else error}"

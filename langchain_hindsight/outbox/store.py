@@ -1,0 +1,1145 @@
+"""The outbox's database: entries, leases and what became of them, each step one transaction.
+
+Every method is synchronous and safe to call from any thread; what it does is on disk when it returns,
+or not done at all. Several processes, on one machine or many, may share the database.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, TypeVar
+from uuid import NAMESPACE_URL, uuid4, uuid5
+
+from sqlalchemy import (
+    Connection,
+    CursorResult,
+    Engine,
+    and_,
+    bindparam,
+    delete,
+    exists,
+    func,
+    insert,
+    or_,
+    select,
+    update,
+)
+from sqlalchemy.exc import DatabaseError, DBAPIError, IntegrityError
+
+from langchain_hindsight.errors import HindsightError
+from langchain_hindsight.fork import abandon
+from langchain_hindsight.outbox.batching import (
+    NAMESPACE,
+    Batch,
+    Entry,
+    Item,
+    Unit,
+    operation_id,
+    plan,
+)
+from langchain_hindsight.outbox.ledger import Known, News, whats_new
+from langchain_hindsight.outbox.schema import (
+    ACCEPTED,
+    BATCHED,
+    DEAD,
+    DELIVERED,
+    DONE,
+    FAILED,
+    RECORDED,
+    WAITING,
+    batches,
+    entries,
+    is_file,
+    lanes,
+    open_engine,
+    outbox_url,
+    set_aside,
+    threads,
+    usage,
+)
+from langchain_hindsight.settings import OutboxSettings
+from langchain_hindsight.transcript import Transcript
+
+T = TypeVar("T")
+
+LEASE = 10.0
+"""How long a process holds a bank without a sign of life, in seconds."""
+_LOOK_AGAIN = 1.0
+"""How long to leave a bank to the process that holds it, in seconds."""
+_TRIES = 6
+_NEARBY = 64
+_BUSY = ("database is locked", "database table is locked", "database is busy")
+_DAMAGED = ("malformed", "not a database", "file is encrypted")
+
+_logger = logging.getLogger(__name__)
+
+
+class OutboxFullError(HindsightError):
+    """The outbox holds as much as its caps allow."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """A conversation, or a bank's notes: where entries belong."""
+
+    server: str
+    bank_id: str
+    tag: str = ""
+    thread: str = ""
+
+    @property
+    def key(self) -> str:
+        """The scope as one short value; the thread's name itself is not written down."""
+        return str(uuid5(NAMESPACE, json.dumps([self.server, self.bank_id, self.tag, self.thread])))
+
+    def document(self, message: str) -> str:
+        """The document of one message."""
+        return str(uuid5(NAMESPACE, json.dumps([self.bank_id, self.tag, self.thread, message])))
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A message as it is to be written down, already masked."""
+
+    index: int
+    message_id: str | None
+    fingerprint: str
+    speech: bool
+    starts_turn: bool
+    payload: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """A bank that this process delivers to for now."""
+
+    id: int
+    bank_id: str
+    due: float
+    failures: int
+    paused: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """How many entries of one server stand where."""
+
+    waiting: int = 0
+    in_flight: int = 0
+    dead: int = 0
+    delivered: int = 0
+    oldest: float | None = None
+    last_error: str | None = None
+    paused: tuple[str, ...] = ()
+    other_servers: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class NoteState:
+    """How an explicit note stands."""
+
+    state: str
+    operation_id: str | None
+    error: str | None
+    lane_error: str | None
+    lane_failed_at: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """An entry that cannot be delivered, without its content."""
+
+    id: int
+    server: str
+    bank_id: str
+    created: float
+    size: int
+    error: str
+
+
+class Store:
+    """The outbox of one place, opened with its first use.
+
+    Args:
+        settings: Where it is and how much it may hold.
+        url: Another place than the settings name, such as memory.
+
+    Raises:
+        ConfigurationError: If the settings name no place that can work.
+    """
+
+    def __init__(self, settings: OutboxSettings, url: str | None = None) -> None:
+        """Check where the outbox is; open nothing."""
+        named = settings if url is None else settings.model_copy(update={"url": url})
+        self._settings = settings
+        self._url = outbox_url(named)
+        self.owner = uuid4().hex
+        self._lock = threading.RLock()
+        self._engine: Engine | None = None
+
+    def renew_after_fork(self) -> None:
+        """Leave what was inherited alone; this process opens its own."""
+        abandon(self._engine, self._lock)
+        self.owner = uuid4().hex
+        self._lock = threading.RLock()
+        self._engine = None
+
+    def close(self) -> None:
+        """Close the connections; a use after this opens them again."""
+        with self._lock:
+            engine, self._engine = self._engine, None
+            if engine is not None:
+                engine.dispose()
+
+    def retain(
+        self,
+        scope: Scope,
+        transcript: Transcript,
+        draft: Callable[[Sequence[int]], list[Draft]],
+    ) -> int:
+        """Write down what is new in a conversation, and remember that it was.
+
+        Args:
+            scope: Whose conversation it is.
+            transcript: The conversation, or its new part.
+            draft: Makes what is written down of the messages at some positions.
+
+        Returns:
+            How many messages were new or edited.
+
+        Raises:
+            OutboxFullError: If the caps leave no room.
+            SQLAlchemyError: If the database cannot be written.
+            OSError: If the file cannot be made.
+        """
+        for _ in range(_TRIES):
+            news, row, edits = self._run(lambda c: self._look(c, scope, transcript), reads=True)
+            if not news.fresh and not edits:
+                return 0
+            fresh = draft(news.fresh)
+            texts = {one.index: one for one in draft([index for _, index in edits])}
+            work = _Writing(scope, row, news, fresh, [(e, texts[i]) for e, i in edits])
+            with contextlib.suppress(_OvertakenError):
+                self._run(partial(self._write, work=work))
+                return len(fresh) + len(news.edited)
+        msg = "The conversation is being retained by too many others at once."
+        raise HindsightError(msg)
+
+    def _look(
+        self, connection: Connection, scope: Scope, transcript: Transcript
+    ) -> tuple[News, _ThreadRow | None, list[tuple[_Edit, int]]]:
+        row = _ThreadRow.find(connection, scope)
+        news = whats_new(transcript, row)
+        if row is None or not news.edited:
+            return news, row, []
+        return news, row, _edits(connection, row, transcript, news.edited)
+
+    def _write(self, connection: Connection, work: _Writing) -> None:
+        """Write it all, or nothing where another was faster."""
+        thread = work.claim(connection)
+        if thread is None:
+            raise _OvertakenError
+        lane, thread_id, last_seq = thread
+        rows = self._rows(connection, work, lane, thread_id, last_seq)
+        room = _Room(len(rows), sum(row["size"] for row in rows))
+        for edit, text in work.edits:
+            if not edit.apply(connection, text, room):
+                raise _OvertakenError
+        self._take_room(connection, room)
+        if rows:
+            connection.execute(insert(entries), rows)
+
+    def _rows(
+        self, connection: Connection, work: _Writing, lane: int, thread: int, seq: int
+    ) -> list[dict[str, Any]]:
+        now, parent = time.time(), work.news.parent
+        seen: dict[str, int] = {}
+        ids: set[str] = set()
+        rows = []
+        for one in work.fresh:
+            seq += 1
+            name = one.message_id if one.message_id not in ids else None
+            if name is None:
+                if one.fingerprint not in seen:
+                    seen[one.fingerprint] = _occurrences(connection, thread, one.fingerprint)
+                key = f"{one.fingerprint}#{seen[one.fingerprint]}"
+                seen[one.fingerprint] += 1
+            else:
+                ids.add(name)
+                key = name
+            rows.append(
+                {
+                    "lane": lane,
+                    "thread": thread,
+                    "seq": seq,
+                    "parent": parent,
+                    "message_id": name,
+                    "fingerprint": one.fingerprint,
+                    "speech": one.speech,
+                    "starts_turn": one.starts_turn,
+                    "document": work.scope.document(key),
+                    "state": WAITING,
+                    "payload": one.payload,
+                    "size": len(one.payload),
+                    "created": now,
+                }
+            )
+            parent = seq
+        return rows
+
+    def add_note(self, scope: Scope, payload: str) -> str:
+        """Write down one explicit note.
+
+        Returns:
+            Its document, by which `note_state` finds it.
+        """
+        document = str(uuid4())
+
+        def write(connection: Connection) -> None:
+            self._take_room(connection, _Room(1, len(payload)))
+            connection.execute(
+                insert(entries).values(
+                    lane=_lane(connection, scope),
+                    seq=0,
+                    fingerprint=uuid5(NAMESPACE_URL, payload).hex,
+                    speech=False,
+                    starts_turn=True,
+                    document=document,
+                    state=WAITING,
+                    payload=payload,
+                    size=len(payload),
+                    created=time.time(),
+                )
+            )
+
+        self._run(write)
+        return document
+
+    def note_state(self, document: str) -> NoteState | None:
+        """How a note stands; None if there is none."""
+        query = (
+            select(
+                entries.c.state,
+                entries.c.batch,
+                entries.c.error,
+                lanes.c.error.label("lane_error"),
+                lanes.c.failed_at,
+            )
+            .join_from(entries, lanes)
+            .where(entries.c.document == document)
+        )
+        row = self._run(lambda c: c.execute(query).first(), reads=True)
+        return None if row is None else NoteState(*row)
+
+    def claim(self, server: str) -> list[Lane]:
+        """Take the banks of a server that have work, are due and are nobody's."""
+        now = time.time()
+        horizon = now + self._longest_wait
+        free = or_(
+            lanes.c.owner.is_(None),
+            lanes.c.owner == self.owner,
+            lanes.c.lease_until < now,
+            lanes.c.lease_until > now + 2 * LEASE,  # the clock went back
+        )
+        due = or_(lanes.c.due <= now, lanes.c.due > horizon)
+        query = (
+            select(lanes.c.id, lanes.c.bank, lanes.c.due, lanes.c.failures, lanes.c.paused)
+            .where(lanes.c.server == server, free, due, _has_work())
+            .with_for_update(skip_locked=True)
+        )
+
+        def take(connection: Connection) -> list[Lane]:
+            found = [Lane(*row) for row in connection.execute(query)]
+            self._lease(connection, [lane.id for lane in found], now + LEASE)
+            return found
+
+        return self._run(take)
+
+    def keep(self, lane_ids: Sequence[int]) -> None:
+        """Give a sign of life for banks that this process delivers to."""
+        until = time.time() + LEASE
+        self._run(lambda c: self._lease(c, lane_ids, until))
+
+    def release(self, lane_ids: Sequence[int]) -> None:
+        """Leave banks to whoever wants them."""
+
+        def give(connection: Connection) -> None:
+            mine = and_(lanes.c.id.in_(lane_ids), lanes.c.owner == self.owner)
+            connection.execute(update(lanes).where(mine).values(owner=None, lease_until=0.0))
+
+        self._run(give)
+
+    def _lease(self, connection: Connection, lane_ids: Sequence[int], until: float) -> None:
+        if lane_ids:
+            connection.execute(
+                update(lanes)
+                .where(lanes.c.id.in_(lane_ids))
+                .values(owner=self.owner, lease_until=until)
+            )
+
+    def next_due(self, server: str, but: Collection[int] = ()) -> float | None:
+        """Seconds until a bank with work is worth a look; None without one.
+
+        Args:
+            server: Whose banks.
+            but: Banks that are being delivered to.
+        """
+        query = select(lanes.c.due, lanes.c.owner).where(
+            lanes.c.server == server, lanes.c.id.not_in(list(but)), _has_work()
+        )
+        now = time.time()
+        found = self._run(lambda c: c.execute(query).all(), reads=True)
+        waits = [
+            max(
+                min(due - now, self._longest_wait),
+                0.0 if owner in {None, self.owner} else _LOOK_AGAIN,
+            )
+            for due, owner in found
+        ]
+        return max(0.0, min(waits)) if waits else None
+
+    def hurry(self, server: str, bank_id: str | None = None) -> None:
+        """Make banks due now, whatever they were waiting for."""
+        which = and_(lanes.c.server == server, lanes.c.due > 0)
+        if bank_id is not None:
+            which = and_(which, lanes.c.bank == bank_id)
+        self._run(lambda c: c.execute(update(lanes).where(which).values(due=0.0)))
+
+    def next_batch(self, lane: Lane, *, unit: Unit, limit: int) -> Batch | None:
+        """The next request to a bank: one recorded before, else one formed and recorded."""
+
+        def form(connection: Connection) -> Batch | None:
+            recorded = connection.execute(
+                select(batches.c.operation_id)
+                .where(batches.c.lane == lane.id, batches.c.state == RECORDED)
+                .order_by(batches.c.created, batches.c.operation_id)
+                .limit(1)
+            ).scalar()
+            if recorded is not None:
+                return _load(connection, lane.bank_id, recorded)
+            waiting = _readable(
+                connection,
+                _entry_rows(
+                    connection,
+                    and_(entries.c.lane == lane.id, entries.c.state == WAITING),
+                    limit=limit + 1,
+                ),
+            )
+            busy = connection.execute(
+                select(entries.c.document)
+                .where(entries.c.lane == lane.id, entries.c.state == BATCHED)
+                .distinct()
+            ).scalars()
+            items = plan(waiting, unit=unit, limit=limit, busy=set(busy))
+            return _record(connection, lane.id, lane.bank_id, items) if items else None
+
+        return self._run(form)
+
+    def accepted(self, lane: Lane) -> list[str]:
+        """Operations of a bank that were accepted and have not ended, oldest first."""
+        query = (
+            select(batches.c.operation_id)
+            .where(batches.c.lane == lane.id, batches.c.state == ACCEPTED)
+            .order_by(batches.c.created, batches.c.operation_id)
+        )
+        return list(self._run(lambda c: c.execute(query).scalars().all(), reads=True))
+
+    def mark_accepted(self, lane: Lane, operation: str) -> None:
+        """Hindsight has taken a request; its bank is well again."""
+
+        def write(connection: Connection) -> None:
+            _batch_state(connection, operation, ACCEPTED)
+            connection.execute(
+                update(lanes)
+                .where(lanes.c.id == lane.id)
+                .values(due=0.0, failures=0, paused=False, error=None, failed_at=None)
+            )
+
+        self._run(write)
+
+    def mark_lost(self, operation: str) -> None:
+        """Hindsight does not know a request: it is sent again as it was."""
+        self._run(lambda c: _batch_state(c, operation, RECORDED))
+
+    def mark_done(self, lane: Lane, operation: str) -> int:
+        """Hindsight has stored a request: its content leaves the outbox."""
+
+        def write(connection: Connection) -> int:
+            again = _take_back_edited(connection, operation)
+            left = and_(entries.c.batch == operation, entries.c.state == BATCHED)
+            count, size = _measure(connection, left)
+            connection.execute(
+                update(entries).where(left).values(state=DELIVERED, payload=None, error=None)
+            )
+            connection.execute(
+                update(lanes)
+                .where(lanes.c.id == lane.id)
+                .values(delivered=lanes.c.delivered + count)
+            )
+            _give_room(connection, count, size)
+            _batch_state(connection, operation, DONE)
+            return count + again
+
+        return self._run(write)
+
+    def mark_refused(self, lane: Lane, operation: str, reason: str) -> int:
+        """Hindsight will not take a request: cut it in two to find why, or lay it by.
+
+        Returns:
+            How many entries became dead letters.
+        """
+
+        def write(connection: Connection) -> int:
+            batch = _load(connection, lane.bank_id, operation)
+            if len(batch.items) > 1:
+                connection.execute(delete(batches).where(batches.c.operation_id == operation))
+                half = len(batch.items) // 2
+                for items in (batch.items[:half], batch.items[half:]):
+                    _record(connection, lane.id, lane.bank_id, items)
+                return 0
+            return _lay_by(connection, operation, reason)
+
+        return self._run(write)
+
+    def mark_expired(self, operation: str, reason: str) -> int:
+        """A request was tried for as long as it may be: lay it by as a whole."""
+        return self._run(lambda c: _lay_by(c, operation, reason))
+
+    def postpone(
+        self, lane: Lane, *, delay: Callable[[int], float], error: str, paused: bool
+    ) -> bool:
+        """A bank cannot be delivered to for now.
+
+        Args:
+            lane: The bank.
+            delay: The seconds to wait, from how often it failed before.
+            error: Why.
+            paused: Whether only a person can help.
+
+        Returns:
+            Whether it was paused before.
+        """
+        mine = lanes.c.id == lane.id
+
+        def write(connection: Connection) -> bool:
+            failures, was_paused = connection.execute(
+                select(lanes.c.failures, lanes.c.paused).where(mine)
+            ).one()
+            now = time.time()
+            values = {
+                "due": now + min(delay(failures), self._longest_wait),
+                "failures": failures + 1,
+                "paused": paused,
+                "error": error,
+                "failed_at": now,
+            }
+            connection.execute(update(lanes).where(mine).values(**values))
+            return bool(was_paused)
+
+        return self._run(write)
+
+    def left(self, server: str, since: float) -> int:
+        """How many entries a flush waits for: not those of banks that are paused since it began."""
+        held = and_(lanes.c.paused, lanes.c.failed_at >= since)
+        query = (
+            select(func.count())
+            .select_from(entries.join(lanes))
+            .where(
+                lanes.c.server == server,
+                entries.c.state.in_((WAITING, BATCHED)),
+                func.coalesce(held, False).is_(False),
+            )
+        )
+        return int(self._run(lambda c: c.execute(query).scalar_one(), reads=True))
+
+    def counts(self, server: str) -> Counts:
+        """How the outbox stands, for one server."""
+
+        def read(connection: Connection) -> Counts:
+            mine: dict[str, int] = {}
+            others: dict[str, int] = {}
+            for url, state, number in connection.execute(_BY_STATE):
+                if url == server:
+                    mine[state] = number
+                elif state != DEAD:
+                    others[url] = others.get(url, 0) + number
+            banks = connection.execute(
+                select(lanes.c.bank, lanes.c.paused, lanes.c.error, lanes.c.delivered)
+                .where(lanes.c.server == server)
+                .order_by(lanes.c.failed_at.desc())
+            ).all()
+            oldest = connection.execute(
+                select(func.min(entries.c.created))
+                .join_from(entries, lanes)
+                .where(lanes.c.server == server, entries.c.state.in_((WAITING, BATCHED)))
+            ).scalar()
+            return Counts(
+                waiting=mine.get(WAITING, 0),
+                in_flight=mine.get(BATCHED, 0),
+                dead=mine.get(DEAD, 0),
+                delivered=sum(bank.delivered for bank in banks),
+                oldest=oldest,
+                last_error=next((bank.error for bank in banks if bank.error), None),
+                paused=tuple(bank.bank for bank in banks if bank.paused),
+                other_servers=others,
+            )
+
+        return self._run(read, reads=True)
+
+    def prune(self) -> None:
+        """Forget records of requests that are older than is asked for."""
+        before = time.time() - self._settings.keep_receipts
+        old = and_(batches.c.state.in_((DONE, FAILED)), batches.c.finished < before)
+
+        def write(connection: Connection) -> None:
+            connection.execute(
+                delete(entries).where(
+                    entries.c.thread.is_(None),
+                    entries.c.state == DELIVERED,
+                    entries.c.created < before,
+                )
+            )
+            connection.execute(delete(batches).where(old))
+
+        self._run(write)
+
+    def dead_letters(self, limit: int = 1000) -> list[DeadLetter]:
+        """What cannot be delivered, oldest first, for every server."""
+        query = (
+            select(
+                entries.c.id,
+                lanes.c.server,
+                lanes.c.bank,
+                entries.c.created,
+                entries.c.size,
+                func.coalesce(entries.c.error, ""),
+            )
+            .join_from(entries, lanes)
+            .where(entries.c.state == DEAD)
+            .order_by(entries.c.id)
+            .limit(limit)
+        )
+        return self._run(lambda c: [DeadLetter(*row) for row in c.execute(query)], reads=True)
+
+    def content(self, entry_id: int) -> str | None:
+        """What an entry holds, for a person who asks to see it; None once it is delivered."""
+        query = select(entries.c.payload).where(entries.c.id == entry_id)
+        payload = self._run(lambda c: c.execute(query).scalar(), reads=True)
+        return None if payload is None else str(json.loads(payload)["content"])
+
+    def retry(self, ids: Sequence[int] | None = None) -> int:
+        """Let dead letters wait for delivery again; all of them, or some and their documents."""
+
+        def write(connection: Connection) -> int:
+            chosen = _dead(connection, ids)
+            _wait_again(connection, entries.c.id.in_(chosen))
+            return len(chosen)
+
+        return self._run(write)
+
+    def drop(self, ids: Sequence[int] | None = None) -> int:
+        """Give up dead letters; that they were seen is remembered."""
+
+        def write(connection: Connection) -> int:
+            chosen = _dead(connection, ids)
+            count, size = _measure(connection, entries.c.id.in_(chosen))
+            connection.execute(
+                update(entries)
+                .where(entries.c.id.in_(chosen))
+                .values(state=DELIVERED, payload=None, batch=None)
+            )
+            _give_room(connection, count, size)
+            return len(chosen)
+
+        return self._run(write)
+
+    @property
+    def _longest_wait(self) -> float:
+        return max(3600.0, 2 * self._settings.retry_max_delay)
+
+    def _take_room(self, connection: Connection, room: _Room) -> None:
+        if room.entries <= 0 and room.bytes <= 0:
+            _give_room(connection, -room.entries, -room.bytes)
+            return
+        caps = self._settings
+        taken: CursorResult[Any] = connection.execute(
+            _TAKE_ROOM,
+            {
+                "more": room.entries,
+                "more_bytes": room.bytes,
+                "cap": caps.max_entries,
+                "cap_bytes": caps.max_bytes,
+            },
+        )
+        if taken.rowcount != 1:
+            msg = (
+                f"The outbox is full (outbox.max_entries = {caps.max_entries}, outbox.max_bytes = "
+                f"{caps.max_bytes}), so nothing more is retained until Hindsight takes some. "
+                "Is the server running?"
+            )
+            raise OutboxFullError(msg)
+
+    def _run(self, work: Callable[[Connection], T], *, reads: bool = False) -> T:
+        """One transaction; run again where another process was in the way, or the file damaged."""
+        with self._lock:
+            for attempt in range(_TRIES):
+                try:
+                    engine = self._open()
+                    with engine.connect() as connection:
+                        if reads:
+                            connection.execution_options(hindsight_reads=True)
+                        with connection.begin():
+                            return work(connection)
+                except DatabaseError as error:
+                    if not self._recovers(error, attempt):
+                        raise
+            msg = "The outbox is changed by others faster than this process can."
+            raise HindsightError(msg)
+
+    def _open(self) -> Engine:
+        if self._engine is None:
+            self._engine = open_engine(self._url, self._settings)
+        return self._engine
+
+    def _recovers(self, error: DBAPIError, attempt: int) -> bool:
+        """Whether the same work may succeed when it is done once more."""
+        text = str(error.orig).lower()
+        if isinstance(error, IntegrityError):
+            return attempt == 0  # another process made the same row first
+        if any(sign in text for sign in _BUSY):
+            return attempt == 0
+        if is_file(self._url) and attempt == 0 and any(sign in text for sign in _DAMAGED):
+            self.close()
+            set_aside(self._url)
+            return True
+        return error.connection_invalidated and attempt == 0
+
+
+class _OvertakenError(Exception):
+    """Another process changed a row between reading and writing it."""
+
+
+@dataclass(slots=True)
+class _Room:
+    """What a transaction adds to the outbox."""
+
+    entries: int = 0
+    bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _ThreadRow:
+    """What is known of one conversation, read within a transaction."""
+
+    connection: Connection
+    id: int
+    lane: int
+    version: int
+    last_seq: int
+    length: int
+
+    @classmethod
+    def find(cls, connection: Connection, scope: Scope) -> _ThreadRow | None:
+        row = connection.execute(_FIND_THREAD, {"scope": scope.key}).first()
+        return None if row is None else cls(connection, *row)
+
+    def by_id(self, ids: Sequence[str]) -> dict[str, Known]:
+        found = self.connection.execute(_BY_ID, {"thread": self.id, "ids": list(ids)})
+        return {row.message_id: Known(row.seq, row.fingerprint) for row in found}
+
+    def tail(self, limit: int) -> list[Known]:
+        found = self.connection.execute(_TAIL, {"thread": self.id, "most": limit}).all()
+        return [Known(*row) for row in reversed(found)]
+
+    def after(self, seq: int, fingerprint: str) -> Known | None:
+        values = {"thread": self.id, "after": seq, "print": fingerprint}
+        row = self.connection.execute(_AFTER, values).first()
+        return None if row is None else Known(*row)
+
+    def has(self, fingerprints: Sequence[str]) -> set[str]:
+        known: set[str] = set()
+        for start in range(0, len(fingerprints), 500):
+            chunk = fingerprints[start : start + 500]
+            found = self.connection.execute(_HAS, {"thread": self.id, "prints": chunk})
+            known.update(found.scalars())
+        return known
+
+
+@dataclass(frozen=True, slots=True)
+class _Writing:
+    """What one retain writes."""
+
+    scope: Scope
+    row: _ThreadRow | None
+    news: News
+    fresh: list[Draft]
+    edits: list[tuple[_Edit, Draft]]
+
+    def claim(self, connection: Connection) -> tuple[int, int, int] | None:
+        """Lane, thread and last number, once the thread is this transaction's; else None."""
+        count = len(self.fresh)
+        if self.row is None:
+            lane = _lane(connection, self.scope)
+            known = connection.execute(_FIND_THREAD, {"scope": self.scope.key}).first()
+            if known is not None:
+                return None
+            made = connection.execute(
+                insert(threads).values(
+                    scope=self.scope.key,
+                    lane=lane,
+                    version=1,
+                    last_seq=count,
+                    length=self.news.length,
+                )
+            )
+            return lane, _key(made), 0
+        taken: CursorResult[Any] = connection.execute(
+            _CLAIM_THREAD,
+            {
+                "row": self.row.id,
+                "seen": self.row.version,
+                "more": count,
+                "now_length": self.news.length,
+            },
+        )
+        return (self.row.lane, self.row.id, self.row.last_seq) if taken.rowcount == 1 else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Edit:
+    """A known message whose content goes out again."""
+
+    id: int
+    state: str
+    size: int
+    document: str
+    has_payload: bool
+
+    def apply(self, connection: Connection, text: Draft, room: _Room) -> bool:
+        """Write it down; False where another process changed the row meanwhile."""
+        values: dict[str, Any] = {"fingerprint": text.fingerprint}
+        if self.state == BATCHED:
+            values["next_payload"] = text.payload
+        else:
+            values |= {
+                "payload": text.payload,
+                "size": len(text.payload),
+                "document": self.document,
+                "revision": entries.c.revision + 1,
+                "state": WAITING,
+                "error": None,
+            }
+            if self.state != WAITING:
+                values |= {"regrouped": True, "batch": None}
+            room.entries += 0 if self.has_payload else 1
+            room.bytes += len(text.payload) - (self.size if self.has_payload else 0)
+        changed: CursorResult[Any] = connection.execute(
+            update(entries)
+            .where(entries.c.id == self.id, entries.c.state == self.state)
+            .values(**values)
+        )
+        return bool(changed.rowcount == 1)
+
+
+_FIND_THREAD = select(
+    threads.c.id, threads.c.lane, threads.c.version, threads.c.last_seq, threads.c.length
+).where(threads.c.scope == bindparam("scope"))
+
+_CLAIM_THREAD = (
+    update(threads)
+    .where(threads.c.id == bindparam("row"), threads.c.version == bindparam("seen"))
+    .values(
+        version=threads.c.version + 1,
+        last_seq=threads.c.last_seq + bindparam("more"),
+        length=bindparam("now_length"),
+    )
+)
+
+_BY_ID = select(entries.c.message_id, entries.c.seq, entries.c.fingerprint).where(
+    entries.c.thread == bindparam("thread"),
+    entries.c.message_id.in_(bindparam("ids", expanding=True)),
+)
+
+_TAIL = (
+    select(entries.c.seq, entries.c.fingerprint)
+    .where(entries.c.thread == bindparam("thread"), entries.c.speech)
+    .order_by(entries.c.seq.desc())
+    .limit(bindparam("most"))
+)
+
+_AFTER = (
+    select(entries.c.seq, entries.c.fingerprint)
+    .where(
+        entries.c.thread == bindparam("thread"),
+        entries.c.fingerprint == bindparam("print"),
+        entries.c.parent == bindparam("after"),
+    )
+    .order_by(entries.c.seq.desc())
+    .limit(1)
+)
+
+_HAS = select(entries.c.fingerprint).where(
+    entries.c.thread == bindparam("thread"),
+    entries.c.fingerprint.in_(bindparam("prints", expanding=True)),
+)
+
+_TAKE_ROOM = (
+    update(usage)
+    .where(
+        usage.c.entries + bindparam("more") <= bindparam("cap"),
+        usage.c.bytes + bindparam("more_bytes") <= bindparam("cap_bytes"),
+    )
+    .values(
+        entries=usage.c.entries + bindparam("more"), bytes=usage.c.bytes + bindparam("more_bytes")
+    )
+)
+
+_BY_STATE = (
+    select(lanes.c.server, entries.c.state, func.count())
+    .join_from(entries, lanes)
+    .where(entries.c.state.in_((WAITING, BATCHED, DEAD)))
+    .group_by(lanes.c.server, entries.c.state)
+)
+
+
+def _has_work() -> Any:  # noqa: ANN401 - SQLAlchemy's own expression
+    return exists().where(entries.c.lane == lanes.c.id, entries.c.state.in_((WAITING, BATCHED)))
+
+
+def _lane(connection: Connection, scope: Scope) -> int:
+    """The bank's lane, made if need be; one that another makes at once is an IntegrityError."""
+    query = select(lanes.c.id).where(lanes.c.server == scope.server, lanes.c.bank == scope.bank_id)
+    found = connection.execute(query).scalar()
+    if found is not None:
+        return int(found)
+    made = connection.execute(insert(lanes).values(server=scope.server, bank=scope.bank_id))
+    return _key(made)
+
+
+def _key(made: CursorResult[Any]) -> int:
+    """The number that the database gave to a new row."""
+    if made.inserted_primary_key is None:
+        msg = "The database gave a new row no number."
+        raise HindsightError(msg)
+    return int(made.inserted_primary_key[0])
+
+
+def _occurrences(connection: Connection, thread: int, fingerprint: str) -> int:
+    query = select(func.count()).where(
+        entries.c.thread == thread, entries.c.fingerprint == fingerprint
+    )
+    return int(connection.execute(query).scalar_one())
+
+
+def _edits(
+    connection: Connection,
+    thread: _ThreadRow,
+    transcript: Transcript,
+    edited: Sequence[tuple[int, Known]],
+) -> list[tuple[_Edit, int]]:
+    """The rows to write for edited messages; a turn that went out as one goes out again whole."""
+    at = {known.seq: index for index, known in edited}
+    done: dict[int, tuple[_Edit, int]] = {}
+    for index, known in edited:
+        row = connection.execute(_rows_of(thread.id, entries.c.seq == known.seq)).one()
+        edit = _Edit(row.id, row.state, row.size, row.document, row.payload is not None)
+        if row.state in {WAITING, BATCHED}:
+            done[row.id] = (edit, index)
+            continue
+        others = connection.execute(
+            _rows_of(
+                thread.id, and_(entries.c.document == row.document, entries.c.seq != known.seq)
+            )
+        ).all()
+        found = {other.id: at.get(other.seq, _near(transcript, index, other)) for other in others}
+        if all(place is not None for place in found.values()):
+            done[row.id] = (edit, index)
+            for other in others:
+                place = found[other.id]
+                if place is not None:
+                    whole = _Edit(
+                        other.id, other.state, other.size, other.document, other.payload is not None
+                    )
+                    done.setdefault(other.id, (whole, place))
+        else:
+            own = str(uuid5(NAMESPACE, f"{row.document}/{row.seq}"))
+            done[row.id] = (_Edit(row.id, row.state, row.size, own, edit.has_payload), index)
+    return list(done.values())
+
+
+def _rows_of(thread: int, which: Any) -> Any:  # noqa: ANN401 - SQLAlchemy's own expressions
+    return select(entries).where(entries.c.thread == thread, which).order_by(entries.c.seq)
+
+
+def _near(transcript: Transcript, index: int, row: Any) -> int | None:  # noqa: ANN401 - a row
+    """Where another message of the same turn stands."""
+    for distance in range(1, _NEARBY):
+        for place in (index - distance, index + distance):
+            if not 0 <= place < len(transcript):
+                continue
+            if row.message_id is not None and transcript.message_id(place) == row.message_id:
+                return place
+            line = transcript.line(place)
+            if row.message_id is None and line and line.fingerprint == row.fingerprint:
+                return place
+    return None
+
+
+def _entry_rows(connection: Connection, which: Any, limit: int | None = None) -> list[Any]:  # noqa: ANN401
+    query = select(entries).where(which).order_by(entries.c.id).limit(limit).with_for_update()
+    return list(connection.execute(query))
+
+
+def _readable(connection: Connection, rows: Sequence[Any]) -> list[Entry]:
+    """The entries of rows; one whose payload is damaged becomes a dead letter."""
+    found = []
+    for row in rows:
+        try:
+            payload = json.loads(row.payload)
+            _ = payload["content"], payload["said_at"], payload["metadata"], payload["tags"]
+        except (ValueError, TypeError, KeyError):
+            _logger.error("Entry %d of the outbox is unreadable; laid by", row.id)  # noqa: TRY400
+            connection.execute(
+                update(entries)
+                .where(entries.c.id == row.id)
+                .values(state=DEAD, error="its content is damaged")
+            )
+            continue
+        found.append(
+            Entry(
+                id=row.id,
+                thread=row.thread,
+                seq=row.seq,
+                parent=row.parent,
+                starts_turn=row.starts_turn,
+                document=row.document,
+                regrouped=row.regrouped,
+                revision=row.revision,
+                fingerprint=row.fingerprint,
+                payload=payload,
+                created=row.created,
+            )
+        )
+    return found
+
+
+def _load(connection: Connection, bank_id: str, operation: str) -> Batch:
+    """A request as it was recorded."""
+    rows = _entry_rows(connection, and_(entries.c.batch == operation, entries.c.state == BATCHED))
+    groups: dict[str, list[Entry]] = {}
+    for entry in _readable(connection, rows):
+        groups.setdefault(entry.document, []).append(entry)
+    return Batch(operation, bank_id, tuple(Item(doc, tuple(g)) for doc, g in groups.items()))
+
+
+def _record(connection: Connection, lane: int, bank_id: str, items: Sequence[Item]) -> Batch:
+    """Record a request and its members, before it is sent."""
+    operation = operation_id(bank_id, items)
+    while connection.execute(
+        select(batches.c.operation_id).where(batches.c.operation_id == operation)
+    ).first():
+        operation = str(uuid5(NAMESPACE, operation))
+    count = sum(len(item.entries) for item in items)
+    connection.execute(
+        insert(batches).values(
+            operation_id=operation, lane=lane, state=RECORDED, entries=count, created=time.time()
+        )
+    )
+    connection.execute(
+        update(entries)
+        .where(entries.c.id == bindparam("entry"))
+        .values(state=BATCHED, batch=operation, document=bindparam("into")),
+        [{"entry": entry.id, "into": item.document} for item in items for entry in item.entries],
+    )
+    return Batch(operation, bank_id, tuple(items))
+
+
+def _batch_state(connection: Connection, operation: str, state: str) -> None:
+    finished = time.time() if state in {DONE, FAILED} else None
+    connection.execute(
+        update(batches)
+        .where(batches.c.operation_id == operation)
+        .values(state=state, finished=finished)
+    )
+
+
+def _take_back_edited(connection: Connection, operation: str) -> int:
+    """Documents of a request that were edited since it was recorded wait to go out again."""
+    edited = (
+        select(entries.c.document)
+        .where(entries.c.batch == operation, entries.c.next_payload.is_not(None))
+        .distinct()
+    )
+    documents = list(connection.execute(edited).scalars())
+    if not documents:
+        return 0
+    members = and_(entries.c.batch == operation, entries.c.document.in_(documents))
+    changed = and_(members, entries.c.next_payload.is_not(None))
+    length = func.length(entries.c.next_payload)
+    grown = connection.execute(select(func.sum(length - entries.c.size)).where(changed)).scalar()
+    connection.execute(
+        update(entries)
+        .where(changed)
+        .values(payload=entries.c.next_payload, size=length, next_payload=None)
+    )
+    _give_room(connection, 0, -int(grown or 0))
+    return _wait_again(connection, members)
+
+
+def _wait_again(connection: Connection, which: Any) -> int:  # noqa: ANN401 - an expression
+    changed: CursorResult[Any] = connection.execute(
+        update(entries)
+        .where(which)
+        .values(
+            state=WAITING,
+            batch=None,
+            error=None,
+            regrouped=True,
+            revision=entries.c.revision + 1,
+        )
+    )
+    return int(changed.rowcount)
+
+
+def _lay_by(connection: Connection, operation: str, reason: str) -> int:
+    _take_back_edited(connection, operation)
+    changed: CursorResult[Any] = connection.execute(
+        update(entries)
+        .where(entries.c.batch == operation, entries.c.state == BATCHED)
+        .values(state=DEAD, error=reason)
+    )
+    connection.execute(
+        update(batches)
+        .where(batches.c.operation_id == operation)
+        .values(state=FAILED, finished=time.time(), error=reason)
+    )
+    return int(changed.rowcount)
+
+
+def _dead(connection: Connection, ids: Sequence[int] | None) -> list[int]:
+    """Dead letters by id, with those of the same documents."""
+    query = select(entries.c.id).where(entries.c.state == DEAD)
+    if ids is not None:
+        documents = select(entries.c.document).where(entries.c.id.in_(ids))
+        query = query.where(entries.c.document.in_(documents))
+    return list(connection.execute(query).scalars())
+
+
+def _measure(connection: Connection, which: Any) -> tuple[int, int]:  # noqa: ANN401 - an expression
+    count, size = connection.execute(
+        select(func.count(), func.coalesce(func.sum(entries.c.size), 0)).where(which)
+    ).one()
+    return int(count), int(size)
+
+
+def _give_room(connection: Connection, count: int, size: int) -> None:
+    connection.execute(
+        update(usage).values(entries=usage.c.entries - count, bytes=usage.c.bytes - size)
+    )

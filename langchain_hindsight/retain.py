@@ -1,0 +1,531 @@
+"""Retain: messages, what is new, what may be kept, masked, outbox, and later delivered.
+
+What is retained is on disk before a method returns, and delivered by a task of its own. Automatic
+retain takes a `ProjectBank` and nothing else; `Retainer.retain_note`, the deliberate one, is the
+only way to a Life Bank.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from langchain_hindsight.banks import LifeBank, ProjectBank
+from langchain_hindsight.errors import HindsightError
+from langchain_hindsight.fork import abandon, on_fork_in_child
+from langchain_hindsight.receipts import FlushReport, OutboxStatus, RetainReceipt
+from langchain_hindsight.redaction import redact
+from langchain_hindsight.transcript import Transcript, clean, content, shortened
+
+if TYPE_CHECKING:
+    from langchain_core.messages import BaseMessage
+
+    from langchain_hindsight.gateway import Gateway
+    from langchain_hindsight.outbox.delivery import Delivery
+    from langchain_hindsight.outbox.store import Counts, Draft, Scope, Store
+    from langchain_hindsight.settings import HindsightSettings
+
+_CONTEXT_CHARS = 300
+_CONTEXT_SOURCE_CHARS = 8_000
+_LOOK_EVERY = 0.2
+_STOP_GRACE = 1.0
+
+_logger = logging.getLogger(__name__)
+
+
+class Retainer:
+    """Writes to the outbox, and has it delivered.
+
+    Constructing it opens nothing and starts nothing.
+
+    Args:
+        gateway: The server.
+        settings: The whole configuration.
+        on_accepted: Called with a bank's id when the bank has taken or stored something new, on the
+            gateway's loop.
+
+    Raises:
+        ConfigurationError: If ``outbox.url`` names no place that can work.
+    """
+
+    def __init__(
+        self,
+        gateway: Gateway,
+        settings: HindsightSettings,
+        *,
+        on_accepted: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """Check the settings; the database is opened with the first entry."""
+        self._gateway = gateway
+        self._settings = settings
+        self._on_accepted = on_accepted
+        self._disk: _Outlet | None = None
+        self._memory: _Outlet | None = None
+        self._disk_error: str | None = None
+        self._guard = threading.Lock()
+        self._changed = threading.Condition()
+        if settings.outbox.url is not None:
+            from langchain_hindsight.outbox.schema import outbox_url
+
+            outbox_url(settings.outbox)
+        on_fork_in_child(self, "_renew")
+
+    def _renew(self) -> None:
+        """A forked child has its own outlets; what waits in the parent's memory is the parent's."""
+        abandon(self._memory, self._guard, self._changed)
+        if self._disk is not None:
+            abandon(self._disk.delivery)
+            self._disk.store.renew_after_fork()
+        if self._memory is not None:
+            self._memory.store.renew_after_fork()
+        self._disk = self._memory = None
+        self._guard = threading.Lock()
+        self._changed = threading.Condition()
+
+    def retain_transcript(
+        self, bank: ProjectBank, messages: Sequence[BaseMessage], *, thread_id: str | None
+    ) -> RetainReceipt:
+        """Write down what is new in a conversation.
+
+        Args:
+            bank: The Project Bank.
+            messages: The conversation, or its new part.
+            thread_id: Which conversation; None derives one from how it begins.
+
+        Returns:
+            ``queued`` once it is written down, ``skipped`` where nothing is new, or ``failed``.
+
+        Raises:
+            TypeError: If the bank is no Project Bank, which is a mistake of the program.
+        """
+        if not isinstance(bank, ProjectBank):
+            msg = f"Automatic retain takes a ProjectBank, not a {type(bank).__name__}."
+            raise TypeError(msg)
+        kept = self._settings.retain
+        transcript = Transcript(messages, roles=kept.roles, tools=kept.tools)
+
+        def write(store: Store) -> RetainReceipt:
+            thread = thread_id or _unnamed(transcript)
+            if thread is None:
+                return RetainReceipt("skipped", "there is nothing to keep", bank.bank_id)
+            scope = _scope(self._gateway.url, bank, thread)
+            drafts = _Drafts(transcript, bank, thread, self._settings)
+            new = store.retain(scope, transcript, drafts.at)
+            if not new:
+                return RetainReceipt("skipped", "there is nothing new to keep", bank.bank_id)
+            return RetainReceipt("queued", None, bank.bank_id, items=new)
+
+        receipt, outlet = self._write(bank.bank_id, write)
+        if outlet is not None and receipt.status == "queued":
+            self._wake(outlet)
+        return receipt
+
+    async def aretain_transcript(
+        self, bank: ProjectBank, messages: Sequence[BaseMessage], *, thread_id: str | None
+    ) -> RetainReceipt:
+        """As `retain_transcript`, without blocking the caller's loop."""
+        return await asyncio.to_thread(self.retain_transcript, bank, messages, thread_id=thread_id)
+
+    def retain_note(self, bank: ProjectBank | LifeBank, text: str, *, wait: float) -> RetainReceipt:
+        """Write down one note that somebody deliberately asked for, and wait for Hindsight.
+
+        Args:
+            bank: Either bank.
+            text: What to remember.
+            wait: How long to wait for Hindsight to have stored it, in seconds.
+
+        Returns:
+            ``stored`` once Hindsight has it, ``queued`` with the reason where it does not yet,
+            ``skipped`` for a blank text, or ``failed``.
+        """
+        text = clean(text).strip()
+        if not text:
+            return RetainReceipt("skipped", "the text is blank", bank.bank_id)
+        payload = _note(bank, text, self._settings)
+        started = time.time()
+
+        def write(store: Store) -> RetainReceipt:
+            document = store.add_note(_scope(self._gateway.url, bank), payload)
+            return RetainReceipt("queued", document, bank.bank_id, items=1)
+
+        receipt, outlet = self._write(bank.bank_id, write, keeps_reason=True)
+        if outlet is None or receipt.reason is None:
+            return receipt
+        outlet.store.hurry(self._gateway.url, bank.bank_id)
+        self._wake(outlet, now=True)
+        return self._await_note(outlet, bank.bank_id, receipt.reason, started, wait)
+
+    async def aretain_note(
+        self, bank: ProjectBank | LifeBank, text: str, *, wait: float
+    ) -> RetainReceipt:
+        """As `retain_note`, without blocking the caller's loop."""
+        return await asyncio.to_thread(self.retain_note, bank, text, wait=wait)
+
+    def flush(self, timeout: float) -> FlushReport:
+        """Wait until what is due is stored.
+
+        Args:
+            timeout: How long at most, in seconds.
+
+        Raises:
+            HindsightError: If the outbox cannot be read.
+        """
+        outlets = self._outlets()
+        url = self._gateway.url
+        with _plainly():
+            before = [outlet.store.counts(url) for outlet in outlets]
+        started, deadline = time.time(), time.monotonic() + timeout
+        for outlet, counts in zip(outlets, before, strict=True):
+            if counts.waiting + counts.in_flight:
+                self._wake(outlet, now=True)
+        while True:
+            with _plainly():
+                left = sum(outlet.store.left(url, started) for outlet in outlets)
+            remaining = deadline - time.monotonic()
+            if not left or remaining <= 0:
+                break
+            self._pause(remaining)
+        with _plainly():
+            after = [outlet.store.counts(url) for outlet in outlets]
+        return FlushReport(
+            delivered=_sum(after, "delivered") - _sum(before, "delivered"),
+            waiting=_sum(after, "waiting") + _sum(after, "in_flight"),
+            dead=max(0, _sum(after, "dead") - _sum(before, "dead")),
+            timed_out=bool(left),
+        )
+
+    async def aflush(self, timeout: float) -> FlushReport:  # noqa: ASYNC109 - a promise of the surface
+        """As `flush`, without blocking the caller's loop."""
+        return await asyncio.to_thread(self.flush, timeout)
+
+    def status(self) -> OutboxStatus:
+        """How the outbox stands for this server.
+
+        Raises:
+            HindsightError: If the outbox cannot be read.
+        """
+        url = self._gateway.url
+        disk_error = self._disk_error
+        found = []
+        for outlet in self._outlets():
+            try:
+                with _plainly():
+                    found.append(outlet.store.counts(url))
+            except HindsightError as error:
+                if self._memory is None:
+                    raise
+                disk_error = str(error)
+        in_memory = self._memory is not None and bool(found[-1].waiting + found[-1].in_flight)
+        ages = [counts.oldest for counts in found if counts.oldest is not None]
+        errors = [counts.last_error for counts in found if counts.last_error]
+        return OutboxStatus(
+            waiting=_sum(found, "waiting"),
+            in_flight=_sum(found, "in_flight"),
+            delivered=_sum(found, "delivered"),
+            dead=_sum(found, "dead"),
+            oldest_age=max(0.0, time.time() - min(ages)) if ages else None,
+            last_error=disk_error or next(iter(errors), None),
+            paused=tuple(dict.fromkeys(bank for counts in found for bank in counts.paused)),
+            other_servers=found[0].other_servers if found else {},
+            durable=disk_error is None and not in_memory,
+        )
+
+    async def astatus(self) -> OutboxStatus:
+        """As `status`, without blocking the caller's loop."""
+        return await asyncio.to_thread(self.status)
+
+    def start(self) -> None:
+        """Deliver what an earlier process left behind, where there is an outbox already."""
+        from pathlib import Path
+
+        from langchain_hindsight.outbox.schema import is_file, outbox_url
+
+        url = outbox_url(self._settings.outbox)
+        if not is_file(url) or Path(str(url.database)).exists():
+            self._wake(self._on_disk())
+
+    def stop(self, timeout: float) -> None:
+        """Deliver for at most a time, then stop; the rest stays on disk. Again is harmless.
+
+        Args:
+            timeout: How long at most, in seconds.
+        """
+        with self._guard:
+            outlets = [one for one in (self._disk, self._memory) if one is not None]
+        if any(outlet.delivery.is_running for outlet in outlets) and timeout > 0:
+            with contextlib.suppress(HindsightError):  # logged where it happened; it stays on disk
+                self.flush(timeout)
+        for outlet in outlets:
+            outlet.delivery.stop(_STOP_GRACE)
+        if self._memory is not None:
+            self._say_lost(self._memory)
+        if self._disk is not None:
+            self._disk.store.close()
+
+    async def astop(self, timeout: float) -> None:  # noqa: ASYNC109 - as above
+        """As `stop`, without blocking the caller's loop."""
+        await asyncio.to_thread(self.stop, timeout)
+
+    def _write(
+        self,
+        bank_id: str,
+        write: Callable[[Store], RetainReceipt],
+        *,
+        keeps_reason: bool = False,
+    ) -> tuple[RetainReceipt, _Outlet | None]:
+        """Write to disk; where that fails to memory, and say so loudly."""
+        from sqlalchemy.exc import SQLAlchemyError
+
+        try:
+            outlet = self._on_disk()
+            try:
+                receipt = write(outlet.store)
+            except (SQLAlchemyError, OSError) as error:
+                self._say_not_durable(error)
+            else:
+                self._disk_error = None
+                return receipt, outlet
+            outlet = self._in_memory()
+            receipt = write(outlet.store)
+        except HindsightError as error:
+            _logger.error("Nothing was retained: %s", error)  # noqa: TRY400 - the message says it all
+            return RetainReceipt("failed", str(error), bank_id, error=error), None
+        except Exception as fault:  # noqa: BLE001 - memory never breaks the agent
+            _logger.error("Nothing was retained: %s", type(fault).__name__)  # noqa: TRY400 - a trace may quote
+            failure = HindsightError(f"Retain failed within this package: {type(fault).__name__}.")
+            return RetainReceipt("failed", str(failure), bank_id, error=failure), None
+        if receipt.status == "queued" and not keeps_reason:
+            reason = f"not durable: {self._disk_error}"
+            receipt = RetainReceipt("queued", reason, bank_id, items=receipt.items)
+        return receipt, outlet
+
+    def _say_not_durable(self, error: Exception) -> None:
+        reason = _reason(error)
+        if self._disk_error is None:
+            _logger.error(
+                "The outbox cannot be written (%s). What is retained now waits in memory and is "
+                "lost if this process ends before Hindsight takes it.",
+                reason,
+            )
+        self._disk_error = reason
+
+    def _say_lost(self, memory: _Outlet) -> None:
+        counts = memory.store.counts(self._gateway.url)
+        if counts.waiting + counts.in_flight:
+            _logger.error(
+                "%d entries that could not be written to disk were not delivered, and are lost.",
+                counts.waiting + counts.in_flight,
+            )
+
+    def _await_note(
+        self, outlet: _Outlet, bank_id: str, document: str, started: float, wait: float
+    ) -> RetainReceipt:
+        deadline = time.monotonic() + wait
+        while True:
+            with _plainly():
+                note = outlet.store.note_state(document)
+            if note is None:
+                failure = HindsightError("The note is no longer in the outbox.")
+                return RetainReceipt("failed", str(failure), bank_id, error=failure)
+            operations = () if note.operation_id is None else (note.operation_id,)
+            if note.state == "delivered":
+                return RetainReceipt("stored", None, bank_id, 1, operations)
+            if note.state == "dead":
+                refusal = HindsightError(note.error or "Hindsight refused it.")
+                return RetainReceipt("failed", str(refusal), bank_id, 1, operations, refusal)
+            failed = note.lane_failed_at is not None and note.lane_failed_at >= started
+            remaining = deadline - time.monotonic()
+            if failed or remaining <= 0:
+                reason = note.lane_error if failed else "Hindsight has not finished with it yet"
+                return RetainReceipt("queued", reason, bank_id, 1, operations)
+            self._pause(remaining)
+
+    def _pause(self, remaining: float) -> None:
+        with self._changed:
+            self._changed.wait(min(remaining, _LOOK_EVERY))
+
+    def _notify(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
+
+    def _wake(self, outlet: _Outlet, *, now: bool = False) -> None:
+        with contextlib.suppress(RuntimeError):  # the interpreter is ending; it stays on disk
+            outlet.delivery.wake(now=now)
+
+    def _outlets(self) -> list[_Outlet]:
+        disk = self._on_disk()
+        return [disk] if self._memory is None else [disk, self._memory]
+
+    def _on_disk(self) -> _Outlet:
+        if self._disk is None:
+            with self._guard:
+                self._disk = self._disk or self._outlet(None)
+        return self._disk
+
+    def _in_memory(self) -> _Outlet:
+        if self._memory is None:
+            with self._guard:
+                self._memory = self._memory or self._outlet("sqlite://")
+        return self._memory
+
+    def _outlet(self, url: str | None) -> _Outlet:
+        from langchain_hindsight.outbox.delivery import Delivery
+        from langchain_hindsight.outbox.store import Store
+
+        store = Store(self._settings.outbox, url)
+        delivery = Delivery(
+            self._gateway,
+            store,
+            self._settings,
+            on_accepted=self._on_accepted,
+            on_change=self._notify,
+        )
+        return _Outlet(store, delivery)
+
+
+class _Outlet:
+    """A store and its delivery."""
+
+    __slots__ = ("delivery", "store")
+
+    def __init__(self, store: Store, delivery: Delivery) -> None:
+        self.store = store
+        self.delivery = delivery
+
+
+class _Drafts:
+    """Makes what is written down of a conversation's messages: masked, cut, in context."""
+
+    def __init__(
+        self, transcript: Transcript, bank: ProjectBank, thread: str, settings: HindsightSettings
+    ) -> None:
+        self._transcript = transcript
+        self._bank = bank
+        self._thread = thread
+        self._kept = settings.retain
+        self._texts: dict[int, str] = {}
+        self._now = datetime.now(UTC)
+
+    def at(self, indexes: Sequence[int]) -> list[Draft]:
+        """The drafts of the messages at some positions."""
+        from langchain_hindsight.outbox.store import Draft
+
+        drafts = []
+        for order, index in enumerate(indexes):
+            line = self._transcript.line(index)
+            if line is None:
+                continue
+            said_at = line.said_at or self._now + timedelta(microseconds=order)
+            metadata = {
+                "thread": self._masked(self._thread),
+                "role": line.role,
+                "speaker": self._masked(line.speaker),
+            }
+            if line.message_id:
+                metadata["message_ids"] = self._masked(line.message_id)
+            payload = {
+                "content": self._text(index, self._kept.max_chars),
+                "context": self._context(index),
+                "metadata": metadata,
+                "tags": [self._bank.tag, *(self._masked(tag) for tag in self._kept.tags)],
+                "scopes": [[self._bank.tag]],
+                "said_at": said_at.isoformat(),
+            }
+            drafts.append(
+                Draft(
+                    index=index,
+                    message_id=line.message_id,
+                    fingerprint=line.fingerprint,
+                    speech=line.is_speech,
+                    starts_turn=line.starts_turn,
+                    payload=json.dumps(payload),
+                )
+            )
+        return drafts
+
+    def _masked(self, text: str) -> str:
+        return redact(clean(text)) if self._kept.redact else clean(text)
+
+    def _text(self, index: int, limit: int) -> str:
+        if index not in self._texts:
+            line = self._transcript.line(index)
+            if line is None:
+                return ""
+            text, lost = content(line, mask=self._kept.redact, max_chars=limit)
+            if lost and limit == self._kept.max_chars:
+                _logger.warning("A message was cut by %d characters (retain.max_chars)", lost)
+            self._texts[index] = text
+        return self._texts[index]
+
+    def _context(self, index: int) -> str | None:
+        """What was said before, so that a lone "yes, do that" can be understood."""
+        before = next(self._transcript.speech(index), None)
+        if before is None:
+            return None
+        limit = min(_CONTEXT_SOURCE_CHARS, self._kept.max_chars)
+        return "Before this, " + shortened(self._text(before[0], limit), _CONTEXT_CHARS)
+
+
+def _scope(server: str, bank: ProjectBank | LifeBank, thread: str = "") -> Scope:
+    from langchain_hindsight.outbox.store import Scope
+
+    tag = bank.tag if isinstance(bank, ProjectBank) else ""
+    return Scope(server, bank.bank_id, tag, thread)
+
+
+def _unnamed(transcript: Transcript) -> str | None:
+    """A thread's name from how it begins; None where there is nothing to keep."""
+    for index in range(len(transcript)):
+        line = transcript.line(index)
+        if line is not None:
+            return f"unnamed-{line.message_id or line.fingerprint}"
+    return None
+
+
+def _note(bank: ProjectBank | LifeBank, text: str, settings: HindsightSettings) -> str:
+    def masked(value: str) -> str:
+        return redact(value) if settings.retain.redact else value
+
+    if isinstance(bank, ProjectBank):
+        tags = [bank.tag, *(masked(tag) for tag in settings.retain.tags)]
+        scopes = [[bank.tag]]
+    else:
+        tags = list(bank.tags)
+        scopes = [tags] if tags else []
+    payload: dict[str, Any] = {
+        "content": masked(text),
+        "context": None,
+        "metadata": {"kind": "note"},
+        "tags": tags,
+        "scopes": scopes,
+        "said_at": datetime.now(UTC).isoformat(),
+    }
+    return json.dumps(payload)
+
+
+def _sum(counts: Sequence[Counts], name: str) -> int:
+    return sum(int(getattr(one, name)) for one in counts)
+
+
+def _reason(error: BaseException) -> str:
+    """What a database or a disk said, without the values of a statement."""
+    return str(getattr(error, "orig", None) or error)
+
+
+@contextlib.contextmanager
+def _plainly() -> Iterator[None]:
+    """Raise what a database says as this package's own error."""
+    from sqlalchemy.exc import SQLAlchemyError
+
+    try:
+        yield
+    except (SQLAlchemyError, OSError) as error:
+        msg = f"The outbox cannot be read: {_reason(error)}."
+        raise HindsightError(msg) from None

@@ -1,0 +1,340 @@
+"""What is kept of a conversation: pure functions from messages to lines.
+
+Kept is what people and the assistant said, which tools were called with what, and tool errors. Not
+kept are system messages, tool results that were not asked for, reasoning, images and files (a
+marker stands in their place), whatever Hindsight's own tools took or returned, and every recalled block,
+also where a model quotes it. Nothing here masks or cuts except `content` and `shortened`, which are
+applied to what is written down.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Literal
+
+from langchain_hindsight.fence import INJECTED_KEY, strip_recalled
+from langchain_hindsight.redaction import redact, redact_value
+
+if TYPE_CHECKING:
+    from langchain_core.messages import BaseMessage
+
+Role = Literal["human", "ai", "tool"]
+
+OWN_TOOLS = "hindsight_"
+"""How the names of Hindsight's own tools begin."""
+
+_ROLES: Mapping[str, Role] = {
+    "human": "human",
+    "HumanMessageChunk": "human",
+    "user": "human",
+    "ai": "ai",
+    "AIMessageChunk": "ai",
+    "assistant": "ai",
+    "tool": "tool",
+    "ToolMessageChunk": "tool",
+    "function": "tool",
+}
+_SPEAKERS: Mapping[Role, str] = {"human": "user", "ai": "assistant", "tool": "tool"}
+_SPOKEN_BLOCKS = {"text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal"}
+_MARKERS = ("image", "audio", "video", "file")
+_FILE_BLOCKS = {"document", "media", "text-plain"}
+_TIME_KEYS = ("timestamp", "created_at", "sent_at")
+_ERROR_CHARS = 500
+_MASK_MARGIN = 16_384
+_EPOCH = (1e9, 1e10)
+_CUT_OFF = "[the answer was cut off here]"
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """What is kept of one message, not yet masked or cut."""
+
+    role: Role
+    said: str
+    """The text parts, in order; blank for a message that only calls tools."""
+    calls: tuple[tuple[str, Any], ...] = ()
+    """Names and arguments of the tools that it calls."""
+    name: str | None = None
+    """Who spoke, where the message says so; the tool's name for what a tool returned."""
+    message_id: str | None = None
+    said_at: datetime | None = None
+    fingerprint: str = ""
+    """Equal for messages that would be kept alike, whatever their ids."""
+
+    @property
+    def starts_turn(self) -> bool:
+        """Whether a person speaks."""
+        return self.role == "human"
+
+    @property
+    def is_speech(self) -> bool:
+        """Whether a person or the assistant says something, rather than only using tools."""
+        return self.role != "tool" and bool(self.said)
+
+    @property
+    def speaker(self) -> str:
+        """Who speaks, so that several people and several agents stay apart."""
+        role = _SPEAKERS[self.role]
+        return f"{self.name} ({role})" if self.name else role
+
+
+class Transcript:
+    """The lines of a list of messages, each made only when asked for.
+
+    Args:
+        messages: The conversation, or its new part.
+        roles: Whose messages are kept.
+        tools: Names of tools whose results are kept.
+    """
+
+    def __init__(
+        self, messages: Sequence[BaseMessage], *, roles: Sequence[str], tools: Sequence[str]
+    ) -> None:
+        """Look at nothing yet."""
+        self._messages = messages
+        self._roles = frozenset(roles)
+        self._tools = frozenset(tools)
+        self._lines: dict[int, Line | None] = {}
+
+    def __len__(self) -> int:
+        """How many messages there are."""
+        return len(self._messages)
+
+    def message_id(self, index: int) -> str | None:
+        """The id of a message, if it has one."""
+        return self._messages[index].id or None
+
+    def line(self, index: int) -> Line | None:
+        """What is kept of a message; None where that is nothing."""
+        if index not in self._lines:
+            self._lines[index] = self._keep(index)
+        return self._lines[index]
+
+    def speech(self, end: int) -> Iterator[tuple[int, Line]]:
+        """What is kept of what was said before a position, the last first."""
+        for index in range(end - 1, -1, -1):
+            line = self.line(index)
+            if line is not None and line.is_speech and line.role in self._roles:
+                yield index, line
+
+    def settled(self, start: int) -> list[int]:
+        """The positions, from one on, of what can be kept now.
+
+        Tool traffic waits for the answer that it leads to. Where the next turn begins without one,
+        errors and results are kept and the calls are not.
+        """
+        kept: list[int] = []
+        pending: list[int] = []
+        for index in range(start, len(self._messages)):
+            line = self.line(index)
+            if line is None:
+                continue
+            if not line.is_speech:
+                pending.append(index)
+                continue
+            if line.starts_turn:
+                pending = [one for one in pending if not self._only_calls(one)]
+            kept += pending
+            pending = []
+            if line.role in self._roles:
+                kept.append(index)
+        return kept
+
+    def _only_calls(self, index: int) -> bool:
+        line = self.line(index)
+        return line is not None and line.role == "ai"
+
+    def _keep(self, index: int) -> Line | None:
+        message = self._messages[index]
+        role = _role(message)
+        if role is None or _made_by_framework(message, role):
+            return None
+        if role == "tool":
+            return self._keep_tool(message, index)
+        said = _said(message.content)
+        if role == "ai":
+            said = _without_thinking(said)
+            if said and _is_cut_off(message):
+                said = f"{said} {_CUT_OFF}"
+        calls = _calls(message) if role == "ai" and "ai" in self._roles else ()
+        return _line(message, role, said, calls, message.name) if said or calls else None
+
+    def _keep_tool(self, message: BaseMessage, index: int) -> Line | None:
+        name = message.name or self._called(message, index)
+        if name and name.startswith(OWN_TOOLS):
+            return None
+        said = _said(message.content)
+        if getattr(message, "status", None) == "error":
+            said = shortened(f"Error: {said}", _ERROR_CHARS)
+        elif not (name in self._tools or "tool" in self._roles):
+            return None
+        return _line(message, "tool", said, (), name) if said else None
+
+    def _called(self, message: BaseMessage, index: int) -> str | None:
+        """The name of the tool that a result without a name answers."""
+        call_id = getattr(message, "tool_call_id", None)
+        for before in range(index - 1, -1, -1):
+            earlier = self._messages[before]
+            if _role(earlier) == "human":
+                return None
+            for call in getattr(earlier, "tool_calls", None) or ():
+                if call.get("id") == call_id:
+                    return str(call["name"])
+        return None
+
+
+def content(line: Line, *, mask: bool, max_chars: int) -> tuple[str, int]:
+    """A line as it is written down: the speaker, what was said and which tools were called.
+
+    Args:
+        line: What was kept.
+        mask: Whether credentials are masked.
+        max_chars: Longest text kept, in characters.
+
+    Returns:
+        The text, and how many characters were cut.
+    """
+    said = line.said[: max_chars + _MASK_MARGIN]
+    parts = [redact(said) if mask else said] if said else []
+    for name, arguments in line.calls:
+        shown = _json(redact_value(arguments) if mask else arguments)
+        parts.append(f"[called {name}({redact(shown) if mask else shown})]")
+    text = "\n".join(parts)
+    lost = max(0, len(text) - max_chars) + len(line.said) - len(said)
+    if lost:
+        text = f"{text[:max_chars]} [cut: {lost} more characters]"
+    return f"{line.speaker}: {text}", lost
+
+
+def shortened(text: str, limit: int) -> str:
+    """A text, or its beginning with an ellipsis."""
+    return text if len(text) <= limit else f"{text[: limit - 1].rstrip()}…"
+
+
+def clean(text: str) -> str:
+    """A text that JSON and PostgreSQL can hold: no NUL, no half of a surrogate pair."""
+    if text.isascii():
+        return text.replace("\0", "")
+    return text.replace("\0", "").encode("utf-8", "replace").decode("utf-8")
+
+
+def _role(message: BaseMessage) -> Role | None:
+    kind = message.type
+    return _ROLES.get(str(getattr(message, "role", "")) if kind == "chat" else kind)
+
+
+def _made_by_framework(message: BaseMessage, role: Role) -> bool:
+    """Whether a message says of itself that nobody said it."""
+    extra = message.additional_kwargs
+    if role == "human" and extra.get("lc_source"):
+        return True
+    return bool(extra.get(INJECTED_KEY)) and not _said(message.content)
+
+
+def _line(
+    message: BaseMessage,
+    role: Role,
+    said: str,
+    calls: tuple[tuple[str, Any], ...],
+    name: str | None,
+) -> Line:
+    digest = hashlib.blake2b(digest_size=16)
+    for part in (role, name or "", said, _json(calls) if calls else ""):
+        digest.update(part.encode("utf-8", "surrogatepass"))
+        digest.update(b"\0")
+    return Line(
+        role=role,
+        said=said,
+        calls=calls,
+        name=name,
+        message_id=message.id or None,
+        said_at=_said_at(message),
+        fingerprint=digest.hexdigest(),
+    )
+
+
+def _said(raw: object) -> str:
+    """The text parts of a content, in order, without recalled blocks."""
+    if isinstance(raw, str):
+        return clean(strip_recalled(raw).strip())
+    if not isinstance(raw, Sequence):
+        return ""
+    parts = [_block_text(block) for block in raw]
+    return clean(strip_recalled("\n".join(part for part in parts if part)).strip())
+
+
+def _block_text(block: object) -> str:
+    if isinstance(block, str):
+        return block
+    if not isinstance(block, Mapping):
+        return ""
+    kind = str(block.get("type", ""))
+    if kind in _SPOKEN_BLOCKS:
+        text = block.get(_SPOKEN_BLOCKS[kind])
+        return text if isinstance(text, str) else ""
+    if kind in _FILE_BLOCKS:
+        return "[file]"
+    plain = kind.removeprefix("input_").removesuffix("_url")
+    return f"[{plain}]" if plain in _MARKERS else ""
+
+
+def _without_thinking(said: str) -> str:
+    """What follows the reasoning that some servers leave in the text."""
+    if not said.startswith("<think>"):
+        return said
+    return said.partition("</think>")[2].strip()
+
+
+def _is_cut_off(message: BaseMessage) -> bool:
+    """Whether a streamed answer says nowhere that it came to its end."""
+    if message.type != "AIMessageChunk" or getattr(message, "chunk_position", None) == "last":
+        return False
+    ends = ("finish_reason", "stop_reason", "done_reason", "done")
+    return not any(message.response_metadata.get(key) for key in ends)
+
+
+def _calls(message: BaseMessage) -> tuple[tuple[str, Any], ...]:
+    """Names and arguments, but for Hindsight's own tools: what those took is stored already."""
+    return tuple(
+        (str(call["name"]), _stripped(call.get("args")))
+        for call in getattr(message, "tool_calls", None) or ()
+        if not str(call["name"]).startswith(OWN_TOOLS)
+    )
+
+
+def _stripped(value: Any) -> Any:  # noqa: ANN401 - a tool's arguments are any JSON
+    if isinstance(value, str):
+        return strip_recalled(value)
+    if isinstance(value, Mapping):
+        return {key: _stripped(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_stripped(one) for one in value]
+    return value
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
+def _said_at(message: BaseMessage) -> datetime | None:
+    """When a message says that it was said, if it does so with a time zone."""
+    for source in (message.additional_kwargs, message.response_metadata):
+        for key in _TIME_KEYS:
+            if (found := _aware(source.get(key))) is not None:
+                return found
+    return None
+
+
+def _aware(stamp: object) -> datetime | None:
+    if isinstance(stamp, int | float) and _EPOCH[0] <= stamp < _EPOCH[1]:
+        return datetime.fromtimestamp(stamp, UTC)
+    if isinstance(stamp, str):
+        try:
+            stamp = datetime.fromisoformat(stamp)
+        except ValueError:
+            return None
+    return stamp if isinstance(stamp, datetime) and stamp.tzinfo is not None else None
