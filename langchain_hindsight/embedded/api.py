@@ -16,7 +16,9 @@ from langchain_hindsight.embedded.processes import ProcessId
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 _COMMAND = "from hindsight_api.main import main; main()"
-_LAST_LINES = 30
+_ERROR = re.compile(r"[\s|]*((?:\w+\.)*\w*(?:Error|Exception|Refused)\w*: .+)")
+_ERRORS = 6
+_LAST_LINES = 20
 _POLL = 0.1
 _STOP_TIMEOUT = 15.0
 
@@ -36,14 +38,14 @@ class HindsightApi:
         self._port = port
         self._log = folder / "server.log"
         work = folder / "work"
-        work.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, exist_ok=True)
+        work.mkdir(mode=0o700, exist_ok=True)
         # The server loads the first .env found upwards from its working directory, and lets it win
         # over the environment. An empty one keeps it from somebody else's.
         (work / ".env").touch()
         if self._log.exists():
             self._log.replace(self._log.with_suffix(".old.log"))
         with self._log.open("wb") as log:
-            self._log.chmod(0o600)
             self._process = subprocess.Popen(  # noqa: S603 - our own interpreter
                 [sys.executable, "-c", _COMMAND, "--host", LOOPBACK, "--port", str(port)],
                 stdin=subprocess.DEVNULL,
@@ -83,9 +85,12 @@ class HindsightApi:
             time.sleep(_POLL)
 
     def last_words(self) -> str:
-        """Give the last lines of its log, as they were written: not masked."""
+        """Give the errors its log names and its last lines, as they were written: not masked."""
         lines = _ANSI.sub("", self._log.read_text(errors="replace")).splitlines()
-        return "\n".join([line for line in lines if line.strip()][-_LAST_LINES:])
+        written = [line for line in lines if line.strip()]
+        # A long traceback pushes the error it began with out of the last lines.
+        errors = [found[1] for line in written if (found := _ERROR.match(line))]
+        return "\n".join([*dict.fromkeys(errors[-_ERRORS:]), "...", *written[-_LAST_LINES:]])
 
     def stop(self) -> None:
         """Stop it, in order where it can be."""

@@ -140,10 +140,11 @@ class LeaseServer:
     """
 
     def __init__(self, token: str) -> None:
-        """Listen on a free loopback port; the supervisor's own starter holds the first lease."""
+        """Listen on a free loopback port; until the first lease, the starter counts as one."""
         self._token = token.encode()
         self._lock = threading.Lock()
-        self._held = 1
+        self._held = 0
+        self._starter = True
         self._idle_since = 0.0
         self._closing = False
         self._leaving: list[socket.socket] = []
@@ -152,9 +153,11 @@ class LeaseServer:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def starter_left(self) -> None:
-        """End the starter's own lease: it has taken a proper one, or it has died."""
+        """Count the starter no longer: it has died, or has taken a proper lease before."""
         with self._lock:
-            self._drop()
+            if self._starter:
+                self._starter = False
+                self._idle_since = time.monotonic()
 
     def close_if_unused(self, grace: float) -> bool:
         """Close for good when nobody has held a lease for ``grace`` seconds, or the last said bye.
@@ -162,7 +165,7 @@ class LeaseServer:
         The grace lets a holder that died be followed by the next without a restart.
         """
         with self._lock:
-            unused = self._held == 0 and time.monotonic() - self._idle_since >= grace
+            unused = not self._in_use() and time.monotonic() - self._idle_since >= grace
             self._closing = self._closing or unused
             return self._closing
 
@@ -191,7 +194,7 @@ class LeaseServer:
             return
         with self._lock:
             self._drop()
-            if said == _BYE and self._held == 0:
+            if said == _BYE and not self._in_use():
                 # Left open: its end, when this process ends, tells the holder that all is stopped.
                 self._closing = True
                 self._leaving.append(connection)
@@ -208,6 +211,8 @@ class LeaseServer:
             if self._closing:
                 return False
             self._held += 1
+            # The first lease is the starter's own: nobody else can start while it does.
+            self._starter = False
         try:
             connection.settimeout(None)
             connection.sendall(_HELD)
@@ -222,6 +227,9 @@ class LeaseServer:
             return connection.recv(_LONGEST_LINE)
         except OSError:
             return b""  # reset: the holder died, which ends its lease as well as a word does
+
+    def _in_use(self) -> bool:
+        return self._starter or self._held > 0
 
     def _drop(self) -> None:
         self._held -= 1

@@ -160,7 +160,8 @@ class Postgres:
             return
         try:
             if self._home.parent == _SHARED_BASE:
-                _SHARED_BASE.mkdir(mode=0o711, parents=True, exist_ok=True)
+                _SHARED_BASE.mkdir(parents=True, exist_ok=True)
+                _SHARED_BASE.chmod(0o711)
             self._home.mkdir(mode=0o700, exist_ok=True)
             os.chown(self._home, account.uid, account.gid)
             _copy_if_new(_bundled_pg0(), self._program)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from langchain_hindsight.embedded.environment import ServerEnvironment
     from langchain_hindsight.embedded.lease import Lease, State
 
+LOG_FOLDER = "server"
 _STOP_TIMEOUT = 60.0
 _EXTRA_TIME = 15.0
 _SUPERVISOR = "langchain_hindsight.embedded.supervisor"
@@ -230,10 +231,16 @@ class EmbeddedHindsight:
         self._reaper.start()
         if process.stdin is None or process.stdout is None:
             raise AssertionError
-        with process.stdin:
-            self._await_ready(process.stdout, data_dir)
-            state = State.read(data_dir)
-            lease = Lease.take(state) if state is not None else None
+        lease: Lease | None = None
+        try:
+            with process.stdin:
+                self._await_ready(process.stdout, data_dir)
+                state = State.read(data_dir)
+                lease = Lease.take(state) if state is not None else None
+        finally:
+            if lease is None:
+                # Its standard input is closed, so it stops what it has started, and then itself.
+                self._reaper.join(_STOP_TIMEOUT)
         if lease is None:
             msg = "The embedded server ended as soon as it was ready. " + _log_hint(data_dir)
             raise EmbeddedServerError(msg)
@@ -302,7 +309,11 @@ def _prepared(data_dir: Path | None) -> Path:
 
     folder = (data_dir or default_data_dir()).expanduser().resolve()
     try:
-        folder.mkdir(mode=0o711 if running_as_root() else 0o700, parents=True, exist_ok=True)
+        if not folder.exists():
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if running_as_root():
+                folder.chmod(0o711)
+        (folder / LOG_FOLDER).mkdir(mode=0o700, exist_ok=True)
     except OSError as error:
         msg = f"The data folder {folder} cannot be made: {error}. Choose another with data_dir."
         raise EmbeddedServerError(msg) from error
@@ -317,7 +328,7 @@ def _spawn(
     if sys.platform == "win32":
         flags = subprocess.CREATE_NO_WINDOW | subprocess.CREATE_NEW_PROCESS_GROUP
     command = [sys.executable, "-m", _SUPERVISOR, str(data_dir), str(port), str(timeout)]
-    with (data_dir / "supervisor.log").open("wb") as log:
+    with (data_dir / LOG_FOLDER / "supervisor.log").open("wb") as log:
         return subprocess.Popen(  # noqa: S603 - our own interpreter and module
             command,
             stdin=subprocess.PIPE,
@@ -353,4 +364,4 @@ def _clear(data_dir: Path, state: State) -> None:
 
 
 def _log_hint(data_dir: Path) -> str:
-    return f"See {data_dir / 'supervisor.log'}."
+    return f"See {data_dir / LOG_FOLDER / 'supervisor.log'}."

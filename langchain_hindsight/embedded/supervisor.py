@@ -27,8 +27,8 @@ from langchain_hindsight.embedded.errors import EmbeddedServerError
 from langchain_hindsight.embedded.lease import LeaseServer, State
 from langchain_hindsight.embedded.postgres import Postgres
 from langchain_hindsight.embedded.processes import ProcessId, free_port, port_is_free
+from langchain_hindsight.embedded.server import LOG_FOLDER
 
-LOG_FOLDER = "server"
 _GRACE = 1.0
 _POLL = 0.1
 _ATTEMPTS = 3
@@ -85,6 +85,10 @@ class Supervisor:
         return 0
 
     def _start(self) -> None:
+        asked = self._request.port
+        if asked and not port_is_free(asked):
+            msg = f"Port {asked} is taken. Choose another, or leave it out to get a free one."
+            raise EmbeddedServerError(msg)
         postgres = self._start_postgres() if self._environment.needs_postgres else None
         embeddings = self._start_embeddings() if self._environment.needs_embeddings else None
         variables = self._environment.variables(postgres, embeddings)
@@ -110,9 +114,6 @@ class Supervisor:
 
     def _start_api(self, variables: dict[str, str]) -> HindsightApi:
         asked = self._request.port
-        if asked and not port_is_free(asked):
-            msg = f"Port {asked} is taken. Choose another, or leave it out to get a free one."
-            raise EmbeddedServerError(msg)
         for attempt in range(1, _ATTEMPTS + 1):
             self._api = HindsightApi(
                 asked or free_port(), variables, self._request.data_dir / LOG_FOLDER
