@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -254,10 +253,10 @@ class Gateway:
 
     async def aclose(self) -> None:
         """Close the client; a call after this builds another."""
-        client, building, retired = self._client, self._building, self._retired
-        self._client, self._building, self._retired = None, None, []
-        if client is None and building is not None:
-            client = await building
+        if self._building is not None:  # its failure is its callers' to tell
+            await asyncio.gather(self._building, return_exceptions=True)
+        client, retired = self._client, self._retired
+        self._client, self._retired = None, []
         for one in (client, *retired):
             if one is not None:
                 await one.aclose()  # type: ignore[no-untyped-call] # the client's own
@@ -317,11 +316,8 @@ class Gateway:
         return True
 
     def _read_key(self) -> str | None:
-        key = (self._api_key() or "").strip()
-        if not key.isprintable() or not key.isascii():
-            msg = "The API key holds a character that no HTTP header can; check HINDSIGHT_API_KEY."
-            raise ConfigurationError(msg)
-        return key or None
+        key = self._api_key()
+        return checked_key(key) if key else None
 
     async def _ready(self) -> Hindsight:
         """The client; callers that come at once share one build."""
@@ -402,9 +398,17 @@ class Gateway:
         return value
 
 
-def key_provider(given: str | None) -> Callable[[], str | None]:
-    """Gives the key that was passed, else what the environment holds at the time of asking."""
-    return lambda: given or os.environ.get("HINDSIGHT_API_KEY")
+def checked_key(key: str) -> str | None:
+    """The key without blanks around it; None when nothing is left.
+
+    Raises:
+        ConfigurationError: If no HTTP header can hold it; the message shows nothing of it.
+    """
+    bare = key.strip()
+    if not bare.isprintable() or not bare.isascii():
+        msg = "The API key holds a character that no HTTP header can; check HINDSIGHT_API_KEY."
+        raise ConfigurationError(msg)
+    return bare or None
 
 
 def _new_client(url: str, key: str | None, timeout: float) -> Hindsight:

@@ -23,7 +23,7 @@ from langchain_hindsight.banks import (
 )
 from langchain_hindsight.caller import Caller, identify
 from langchain_hindsight.errors import BankResolutionError, ConfigurationError, HindsightError
-from langchain_hindsight.gateway import Gateway, GatewayError
+from langchain_hindsight.gateway import Gateway, GatewayError, checked_key
 from langchain_hindsight.project_identity import identify_project
 from langchain_hindsight.query import compose_query, turn_message
 from langchain_hindsight.recall import Recall, RecallPlan
@@ -529,6 +529,7 @@ def _key_provider(
     value = fixed.get_secret_value() if isinstance(fixed, SecretStr) else fixed
     if value is None or value == os.environ.get("HINDSIGHT_API_KEY"):
         return lambda: os.environ.get("HINDSIGHT_API_KEY")
+    checked_key(value)
     return lambda: value
 
 

@@ -1,0 +1,506 @@
+"""The one door, against a real Hindsight and against what may stand in its place."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import gc
+import logging
+import multiprocessing
+import os
+import pickle
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from faulty_network import HTML, answering, closed_port, hanging, resetting
+from langchain_core.messages import AIMessage, HumanMessage
+
+from langchain_hindsight import (
+    BankResolutionError,
+    ConfigurationError,
+    DualBankMemory,
+    HindsightError,
+    HindsightSettings,
+    LifeBankDisabledError,
+)
+from langchain_hindsight.gateway import GatewayError
+
+
+@pytest.fixture
+def memory(hindsight_url, bank_id, life_bank_id):
+    with DualBankMemory(
+        hindsight_url, project_bank=bank_id, project_id="billing", life_bank=life_bank_id
+    ) as memory:
+        yield memory
+
+
+def remember(memory, *texts):
+    for text in texts:
+        assert memory.retain(text).status == "stored"
+
+
+# Recall and retain
+
+
+def test_a_project_note_is_stored_and_recalled(memory):
+    remember(memory, "The billing service deploys on Fridays.")
+    result = memory.recall("When does the billing service deploy?")
+    assert "deploys on Fridays" in result.text
+    assert result.project.memories[0].tags == ("project:billing",)
+    assert result.life.memories == ()
+
+
+def test_a_life_note_is_stored_and_recalled_beside_the_project(memory):
+    remember(memory, "The billing service deploys on Fridays.")
+    assert memory.retain_life("Prefers short answers about deploys.").status == "stored"
+    result = memory.recall("Give me an answer about deploys.")
+    assert [one.text for one in result.life.memories] == ["Prefers short answers about deploys."]
+    assert result.project.memories
+
+
+async def test_everything_awaited_does_the_same(memory):
+    assert (await memory.aretain("We use PostgreSQL 18.")).status == "stored"
+    assert (await memory.aretain_life("Likes PostgreSQL.")).status == "stored"
+    result = await memory.arecall("Which PostgreSQL do we use?")
+    assert result.project.memories
+    assert result.life.memories
+    await memory.aclose()
+
+
+def test_a_conversation_is_queued_delivered_and_recalled(memory):
+    talk = [HumanMessage("We chose Kafka for events.", id="1"), AIMessage("Noted.", id="2")]
+    receipt = memory.retain(talk, thread_id="t")
+    assert (receipt.status, receipt.items) == ("queued", 2)
+    assert not memory.flush(30).timed_out
+    assert "Kafka" in memory.recall("What did we choose for events?").text
+
+
+def test_the_same_conversation_again_is_nothing_new(memory):
+    talk = [HumanMessage("We chose Kafka.", id="1"), AIMessage("Noted.", id="2")]
+    memory.retain(talk, thread_id="t")
+    assert memory.retain(talk, thread_id="t").items == 0
+
+
+def test_dicts_and_pairs_are_messages_too(memory):
+    talk = [{"role": "user", "content": "We chose Kafka for events."}, ("ai", "Noted.")]
+    assert memory.retain(talk, thread_id="t").items == 2
+    memory.flush(30)
+    assert "Kafka" in memory.recall([("human", "What did we choose for events?")]).text
+
+
+def test_another_projects_memories_in_the_same_bank_stay_unseen(memory, hindsight_url, bank_id):
+    remember(memory, "The billing service deploys on Fridays.")
+    with DualBankMemory(hindsight_url, project_bank=bank_id, project_id="other") as other:
+        assert other.recall("When does the billing service deploy?").text == ""
+
+
+def test_a_bank_that_does_not_exist_yet_recalls_nothing_and_is_no_error(memory, caplog):
+    result = memory.recall("When do we deploy?").raise_for_error()
+    assert (result.text, result.project.error, result.life.error) == ("", None, None)
+    assert not [one for one in caplog.records if one.levelno >= logging.WARNING]
+
+
+@pytest.mark.parametrize("query", ["", "   ", "?!", "🙂", "\n\t", "…"])
+def test_a_question_without_words_asks_nothing_and_says_why(memory, query):
+    memory.close()
+    with answering() as server, DualBankMemory(server.url, project_bank="b", project_id="p") as one:
+        result = one.recall(query)
+        assert (result.text, server.asked) == ("", 0)
+        assert result.reason
+
+
+def test_a_limit_of_zero_asks_nothing():
+    settings = HindsightSettings(recall={"max_tokens": 0})
+    with (
+        answering() as server,
+        DualBankMemory(server.url, project_bank="b", project_id="p", settings=settings) as memory,
+    ):
+        assert memory.recall("When do we deploy?").raise_for_error().text == ""
+        assert server.asked == 0
+
+
+def test_a_bank_that_is_both_is_asked_once(hindsight_url, bank_id):
+    with DualBankMemory(
+        hindsight_url, project_bank=bank_id, project_id="p", life_bank=bank_id
+    ) as memory:
+        remember(memory, "We deploy on Fridays.")
+        result = memory.recall("When do we deploy?")
+        assert len(result.project.memories) == 1
+        assert result.life is None
+        with pytest.raises(ConfigurationError, match="same bank"):
+            memory.retain_life("Likes Fridays.")
+
+
+def test_the_same_question_again_costs_no_request_until_the_bank_takes_something_new(memory):
+    remember(memory, "We deploy on Fridays.")
+    first = memory.recall("When do we deploy?")
+    assert memory.recall("When do we deploy?") is first
+    remember(memory, "We also deploy on Mondays.")
+    assert "Mondays" in memory.recall("When do we deploy?").text
+
+
+def test_a_turn_keeps_its_recall_when_something_is_retained_in_between(memory):
+    remember(memory, "We deploy on Fridays.")
+    turn = [HumanMessage("When do we deploy?", id="m")]
+    config = {"configurable": {"thread_id": "t"}}
+    first = memory.recall_turn(turn, config)
+    remember(memory, "We also deploy on Mondays.")
+    assert memory.recall_turn([*turn, AIMessage("", tool_calls=[])], config) is first
+
+
+# Who is asking
+
+
+def test_a_missing_value_loses_that_bank_and_nothing_else(hindsight_url, bank_id, caplog):
+    with DualBankMemory(
+        hindsight_url, project_bank=bank_id, project_id="p", life_bank="life-{user_id}"
+    ) as memory:
+        remember(memory, "We deploy on Fridays.")
+        result = memory.recall("When do we deploy?")
+    assert result.project.memories
+    assert isinstance(result.life.error, BankResolutionError)
+    assert result.life.bank_id is None
+    assert len([one for one in caplog.records if one.levelno == logging.WARNING]) == 1
+
+
+def test_a_missing_value_skips_automatic_retain_and_refuses_an_explicit_one(hindsight_url):
+    with DualBankMemory(
+        hindsight_url, project_bank="coding-{tenant}", project_id="p", life_bank="life-{user_id}"
+    ) as memory:
+        receipt = memory.retain([HumanMessage("x")], thread_id="t")
+        assert receipt.status == "skipped"
+        assert "tenant" in receipt.reason
+        with pytest.raises(BankResolutionError, match="user_id"):
+            memory.retain_life("Likes tea.", {"configurable": {"user_id": "  "}})
+        with pytest.raises(BankResolutionError, match="tenant"):
+            memory.reflect("Why?")
+
+
+def test_two_people_never_see_each_other(hindsight_url, bank_id):
+    with DualBankMemory(
+        hindsight_url, project_bank=bank_id, project_id="p", life_bank=f"{bank_id}-{{user_id}}"
+    ) as memory:
+        one = {"configurable": {"user_id": "one"}}
+        two = {"configurable": {"user_id": "two"}}
+        memory.retain_life("Drinks green tea.", one)
+        assert "tea" in memory.recall("What tea is drunk?", one).text
+        assert memory.recall("What tea is drunk?", two).text == ""
+
+
+def test_the_memory_modes_hold(memory):
+    remember(memory, "We deploy on Fridays.")
+    talk = [HumanMessage("We chose Kafka.")]
+    reading = {"configurable": {"memory_mode": "read-only"}}
+    ignoring = {"configurable": {"memory_mode": "ignored"}}
+    assert memory.recall("When do we deploy?", reading).text
+    assert memory.retain(talk, "t", reading).status == "skipped"
+    assert memory.retain("A note by hand.", config=reading).status == "stored"
+    assert memory.recall("When do we deploy?", ignoring).text == ""
+    assert memory.retain(talk, "t", ignoring).status == "skipped"
+    with pytest.raises(HindsightError, match="ignored"):
+        memory.retain_life("Likes tea.", ignoring)
+
+
+def test_no_life_bank_is_said_plainly(hindsight_url, bank_id):
+    with (
+        DualBankMemory(hindsight_url, project_bank=bank_id, project_id="p") as memory,
+        pytest.raises(LifeBankDisabledError, match="life_bank"),
+    ):
+        memory.retain_life("Likes tea.")
+
+
+# A server that is not there, or not well
+
+
+@pytest.fixture(
+    params=["refused", "reset", "500", "html", "hangs", "busy", "json of another kind", "401"]
+)
+def sick_url(request):
+    if request.param == "refused":
+        yield f"http://127.0.0.1:{closed_port()}"
+    elif request.param == "reset":
+        with resetting() as url:
+            yield url
+    elif request.param == "hangs":
+        with hanging() as url:
+            yield url
+    else:
+        answer = {
+            "500": {"status": 500, "body": b"oops"},
+            "html": {"body": HTML},
+            "busy": {"status": 503, "headers": {"Retry-After": "120"}},
+            "json of another kind": {"body": b'{"a": 1}', "kind": "application/json"},
+            "401": {"status": 401, "body": b'{"detail": "no"}', "kind": "application/json"},
+        }[request.param]
+        with answering(**answer) as server:
+            yield server.url
+
+
+@pytest.fixture
+def sick_memory(sick_url):
+    settings = HindsightSettings(
+        recall={"timeout": 1.0}, timeout=1.0, outbox={"shutdown_timeout": 0.1}
+    )
+    with DualBankMemory(
+        sick_url, "made-up-key", project_bank="b", project_id="p", life_bank="l", settings=settings
+    ) as memory:
+        memory.recall("Load the client, so that the deadline is the server's alone.")
+        yield memory
+
+
+def test_a_sick_server_costs_its_deadline_its_memories_and_one_warning(
+    sick_memory, sick_url, caplog
+):
+    started = time.monotonic()
+    result = sick_memory.recall("When do we deploy?")
+    assert time.monotonic() - started < 2.0
+    assert result.text == ""
+    assert sick_url in str(result.project.error)
+    assert sick_url in str(result.life.error)
+    assert len([one for one in caplog.records if one.levelno == logging.WARNING]) == 1
+    with pytest.raises(GatewayError):
+        result.raise_for_error()
+
+
+async def test_a_sick_server_costs_an_awaiting_caller_the_same(sick_memory, sick_url):
+    started = time.monotonic()
+    result = await sick_memory.arecall("When do we deploy?")
+    assert time.monotonic() - started < 2.0
+    assert sick_url in str(result.project.error)
+
+
+def test_a_sick_server_never_makes_retain_raise(sick_memory):
+    assert sick_memory.retain([HumanMessage("We chose Kafka.")], "t").status == "queued"
+    assert sick_memory.status().waiting + sick_memory.status().in_flight == 1
+
+
+def test_an_explicit_call_to_a_sick_server_says_which_and_what_to_try(sick_memory, sick_url):
+    with pytest.raises(HindsightError, match=sick_url):
+        sick_memory.reflect("How do we deploy?")
+
+
+def test_nothing_that_is_said_holds_a_part_of_the_key(sick_memory, caplog):
+    result = sick_memory.recall("When do we deploy?")
+    receipt = sick_memory.retain("A note.")
+    said = f"{result} {result.project.error} {receipt} {sick_memory} {sick_memory.settings}"
+    assert "made-up-key" not in said + caplog.text + str(sick_memory.status())
+
+
+def test_one_bank_down_leaves_the_others_memory(memory, monkeypatch):
+    remember(memory, "We deploy on Fridays.")
+    memory.retain_life("Likes to deploy.")
+    recall = memory._gateway.recall
+
+    async def half(bank_id, *args, **kwargs):
+        if bank_id == memory.settings.banks.life.bank_id:
+            msg = "The Life Bank is away."
+            raise GatewayError(msg, kind="unreachable")
+        return await recall(bank_id, *args, **kwargs)
+
+    monkeypatch.setattr(memory._gateway, "recall", half)
+    result = memory.recall("When do we deploy?")
+    assert "Fridays" in result.text
+    assert "away" in str(result.life.error)
+
+
+def test_a_failure_is_never_held_as_nothing_known(hindsight_url, bank_id, monkeypatch):
+    with DualBankMemory(hindsight_url, project_bank=bank_id, project_id="p") as memory:
+        remember(memory, "We deploy on Fridays.")
+        with monkeypatch.context() as patched:
+
+            async def away(*_args, **_kwargs):
+                msg = "away"
+                raise GatewayError(msg, kind="unreachable")
+
+            patched.setattr(memory._gateway, "recall", away)
+            assert memory.recall("When do we deploy?").text == ""
+        assert "Fridays" in memory.recall("When do we deploy?").text
+
+
+def test_a_short_overload_is_waited_for_and_a_long_one_is_not():
+    with (
+        answering(503, headers={"Retry-After": "0"}) as server,
+        DualBankMemory(server.url, project_bank="b", project_id="p") as memory,
+    ):
+        assert memory.recall("When do we deploy?").project.error.kind == "busy"
+        assert server.asked == 3
+    with (
+        answering(503, headers={"Retry-After": "120"}) as server,
+        DualBankMemory(server.url, project_bank="b", project_id="p") as memory,
+    ):
+        memory.recall("When do we deploy?")
+        assert server.asked == 1
+
+
+# The key
+
+
+def test_a_missing_and_a_wrong_key_are_told_apart_and_said_once(caplog):
+    refusal = {"status": 401, "body": b'{"detail": "no"}', "kind": "application/json"}
+    with answering(**refusal) as server:
+        with DualBankMemory(server.url, project_bank="b", project_id="p") as memory:
+            assert "none was sent" in str(memory.recall("When?").project.error)
+            memory.recall("Why?")
+        with DualBankMemory(server.url, "made-up-key", project_bank="b", project_id="p") as memory:
+            assert "refused the API key" in str(memory.recall("When?").project.error)
+    said = [one.getMessage() for one in caplog.records if one.levelno == logging.ERROR]
+    assert len(said) == 2
+
+
+def test_a_key_that_is_renewed_in_the_environment_is_read_once_more(monkeypatch, hindsight_url):
+    seen = []
+    monkeypatch.setenv("HINDSIGHT_API_KEY", "old")
+    with DualBankMemory(hindsight_url, project_bank="b", project_id="p") as memory:
+        send = memory._gateway._translate
+
+        async def refuse_the_old(call):
+            seen.append(memory._gateway._key)
+            if memory._gateway._key == "old":
+                call.close()
+                msg = "refused"
+                raise GatewayError(msg, kind="auth", status=401)
+            return await send(call)
+
+        monkeypatch.setattr(memory._gateway, "_translate", refuse_the_old)
+        assert memory.recall("When?").project.error is not None
+        monkeypatch.setenv("HINDSIGHT_API_KEY", "new")
+        assert memory.recall("Why?").project.error is None
+    assert seen == ["old", "old", "new"]
+
+
+def test_a_key_that_no_header_can_hold_is_refused_without_being_shown(hindsight_url):
+    with pytest.raises(ConfigurationError) as refused:
+        DualBankMemory(hindsight_url, "made\nup", project_bank="b", project_id="p")
+    assert "made" not in str(refused.value)
+
+
+def test_such_a_key_in_the_environment_costs_the_memories_alone(hindsight_url, monkeypatch):
+    monkeypatch.setenv("HINDSIGHT_API_KEY", "made\nup")
+    with DualBankMemory(hindsight_url, project_bank="b", project_id="p") as memory:
+        error = memory.recall("When do we deploy?").project.error
+        assert isinstance(error, ConfigurationError)
+        assert "made" not in str(error)
+
+
+@pytest.mark.parametrize("url", ["localhost:8888", "ftp://host", "http://", "", "http://h:port"])
+def test_a_url_that_is_none_is_refused_at_once(url):
+    with pytest.raises(ConfigurationError, match="url"):
+        DualBankMemory(url, project_bank="b", project_id="p")
+
+
+# Threads, loops, forks, copies, lifetime
+
+
+async def test_the_synchronous_face_works_inside_a_running_loop(memory):
+    remember(memory, "We deploy on Fridays.")
+    assert "Fridays" in memory.recall("When do we deploy?").text
+
+
+def test_several_event_loops_one_after_the_other_all_recall(memory):
+    remember(memory, "We deploy on Fridays.")
+    for question in ("When do we deploy?", "On which day do we deploy?", "Deploy when?"):
+        assert "Fridays" in asyncio.run(memory.arecall(question)).text
+
+
+def test_many_threads_at_once_all_recall(memory):
+    remember(memory, "We deploy on Fridays.")
+    with ThreadPoolExecutor(8) as pool:
+        results = pool.map(lambda n: memory.recall(f"When do we deploy, {n}?").text, range(24))
+        assert all("Fridays" in text for text in results)
+
+
+def test_callers_that_come_at_once_build_one_client(memory, monkeypatch):
+    from langchain_hindsight import gateway
+
+    built = []
+    build = gateway._new_client
+    monkeypatch.setattr(gateway, "_new_client", lambda *a: built.append(1) or build(*a))
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda n: memory.recall(f"When, {n}?"), range(8)))
+    assert len(built) == 1
+
+
+def in_a_child(memory, results):
+    try:
+        results.put(memory.recall("When do we deploy?").raise_for_error().text)
+    finally:
+        memory.close()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_worker_recalls_and_leaves_the_parents_memory_working(memory):
+    remember(memory, "We deploy on Fridays.")
+    context = multiprocessing.get_context("fork")
+    results = context.SimpleQueue()
+    children = [context.Process(target=in_a_child, args=(memory, results)) for _ in range(2)]
+    for child in children:
+        child.start()
+    answers = [results.get() for _ in children]
+    for child in children:
+        child.join(30)
+    assert [child.exitcode for child in children] == [0, 0]
+    assert all("Fridays" in text for text in answers)
+    assert "Fridays" in memory.recall("Which day do we deploy on?").text
+
+
+def test_a_copy_is_the_same_memory(memory):
+    assert copy.copy(memory) is memory
+    assert copy.deepcopy(memory) is memory
+
+
+def test_a_pickle_holds_the_configuration_and_not_the_key(hindsight_url, bank_id):
+    with DualBankMemory(
+        hindsight_url, "made-up-key", project_bank=bank_id, project_id="p"
+    ) as memory:
+        frozen = pickle.dumps(memory)
+    assert b"made-up-key" not in frozen
+    with pickle.loads(frozen) as again:
+        remember(again, "We deploy on Fridays.")
+        assert "Fridays" in again.recall("When do we deploy?").text
+
+
+def test_closing_leaves_no_thread_session_or_task(memory):
+    before = set(threading.enumerate())
+    remember(memory, "We deploy on Fridays.")
+    memory.recall("When do we deploy?")
+    memory.close()
+    memory.close()
+    gc.collect()  # an unclosed session would warn here, and warnings are errors
+    assert set(threading.enumerate()) <= before
+
+
+def test_a_closed_memory_opens_again_when_it_is_used(memory):
+    remember(memory, "We deploy on Fridays.")
+    memory.close()
+    assert "Fridays" in memory.recall("When do we deploy?").text
+
+
+def test_a_memory_that_nobody_closed_leaves_nothing_behind_when_collected(hindsight_url, bank_id):
+    before = set(threading.enumerate())
+    memory = DualBankMemory(hindsight_url, project_bank=bank_id, project_id="p")
+    memory.recall("When do we deploy?")
+    del memory
+    gc.collect()
+    deadline = time.monotonic() + 10
+    while set(threading.enumerate()) - before and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not set(threading.enumerate()) - before
+
+
+async def test_cancelling_the_run_cancels_the_request():
+    async def until(condition):
+        async with asyncio.timeout(10):
+            while not condition():
+                await asyncio.sleep(0.01)
+
+    with hanging() as url, DualBankMemory(url, project_bank="b", project_id="p") as memory:
+        task = asyncio.ensure_future(memory.arecall("When do we deploy?"))
+        await until(lambda: memory._recall._in_flight)
+        (shared,) = memory._recall._in_flight.values()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await until(lambda: not memory._recall._in_flight and shared.task.cancelled())
