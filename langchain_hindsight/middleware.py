@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from langchain_core.messages import BaseMessage, SystemMessage
+from langchain_core.messages import SystemMessage
 
 from langchain_hindsight.injection import (
     inject_into_human,
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from langchain.agents import AgentState
     from langchain.agents.middleware import ModelRequest, ModelResponse
-    from langchain_core.messages import ToolMessage
+    from langchain_core.messages import AnyMessage, BaseMessage, ToolMessage
     from langgraph.prebuilt.tool_node import ToolCallRequest
     from langgraph.runtime import Runtime
     from langgraph.types import Command
@@ -118,15 +118,20 @@ class HindsightMiddleware(AgentMiddleware[Any, Any, Any]):
     def _injected(self, request: ModelRequest[Any], result: RecallResult) -> ModelRequest[Any]:
         if not result.text:
             return request
-        messages: list[BaseMessage] = list(request.messages)
         if self.memory.settings.recall.injection == "human":
-            return request.override(messages=inject_into_human(messages, result.text))
-        if request.system_message is None and any(isinstance(m, SystemMessage) for m in messages):
+            return _sending(request, inject_into_human(request.messages, result.text))
+        if request.system_message is None and any(
+            isinstance(one, SystemMessage) for one in request.messages
+        ):
             # The prompt came with the conversation: a second system message would be one too many.
-            sent = inject_into_messages(messages, result.text, injection="system")
-            return request.override(messages=sent)
+            sent = inject_into_messages(request.messages, result.text, injection="system")
+            return _sending(request, sent)
         system = inject_into_system(request.system_message, result.text)
         return request.override(system_message=system)
+
+
+def _sending(request: ModelRequest[Any], messages: list[BaseMessage]) -> ModelRequest[Any]:
+    return request.override(messages=cast("list[AnyMessage]", messages))
 
 
 @contextmanager

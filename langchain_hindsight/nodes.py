@@ -8,6 +8,7 @@ private; a node that wants to read it types its state as `MemoryState`.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import logging
 import threading
@@ -15,9 +16,9 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, NotRequired, TypedDict, cast
+from typing import TYPE_CHECKING, Annotated, Any, NotRequired, TypedDict
 
-from langchain_core.messages import AnyMessage, BaseMessage
+from langchain_core.messages import AnyMessage, BaseMessage, convert_to_messages
 from langchain_core.runnables import RunnableConfig, RunnableLambda
 from langgraph.channels import UntrackedValue
 from langgraph.graph import MessagesState
@@ -74,7 +75,7 @@ class TurnChannel(UntrackedValue[TurnMemory]):
         """Let go of the memory, before the run's output is read."""
         held = self.is_available()
         # An empty channel's value is LangGraph's private sentinel.
-        self.value = self.from_checkpoint(None).value
+        self.value = self.from_checkpoint(self.value).value
         return held
 
 
@@ -263,8 +264,9 @@ def _joined(values: Sequence[TurnMemory]) -> TurnMemory:
 
 def _messages(state: object) -> Sequence[BaseMessage]:
     found = _entry(state, "messages")
-    if isinstance(found, list | tuple) and all(isinstance(one, BaseMessage) for one in found):
-        return cast("Sequence[BaseMessage]", found)
+    if isinstance(found, list | tuple):
+        with contextlib.suppress(NotImplementedError, ValueError):  # what no message is made of
+            return convert_to_messages(found)
     msg = (
         "The graph's state has no list of LangChain messages under 'messages'. Build the graph "
         "over MessagesState, MemoryState or a state with such a key."

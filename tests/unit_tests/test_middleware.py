@@ -15,7 +15,7 @@ from langchain_core.messages import AIMessage, HumanMessage, SystemMessage
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 from recording_memory import BLOCK, RecordingMemory
 
 from langchain_hindsight.middleware import HindsightMiddleware
@@ -28,7 +28,7 @@ THREAD = {"configurable": {"thread_id": "t-1"}}
 class Model(FakeMessagesListChatModel):
     """A chat model that answers from a list and notes what it was sent."""
 
-    sent: list = []
+    sent: list = Field(default_factory=list)
 
     def bind_tools(self, tools, **kwargs):
         return self

@@ -310,7 +310,9 @@ def test_a_conversation_without_a_message_of_the_person_is_sent_as_it_is():
     assert inject_memory(_state(AIMessage("Hi")), memory=memory) == [AIMessage("Hi")]
 
 
-@pytest.mark.parametrize("state", [{}, {"messages": "When?"}, {"messages": [{"role": "user"}]}])
+@pytest.mark.parametrize(
+    "state", [{}, {"messages": "When?"}, {"messages": [3]}, {"messages": [{"role": "user"}]}]
+)
 def test_a_state_without_messages_is_refused_by_name(state):
     memory = RecordingMemory()
     for use in (
@@ -407,6 +409,16 @@ def test_the_nodes_are_named_after_what_they_do():
     graph.add_node(create_recall_node(RecordingMemory()))
     graph.add_node(create_retain_node(RecordingMemory()))
     assert set(graph.nodes) == {"hindsight_recall", "hindsight_retain"}
+
+
+@pytest.mark.parametrize("message", [("human", "When?"), {"role": "user", "content": "When?"}])
+def test_messages_in_any_form_that_langchain_takes_are_understood(message):
+    memory = RecordingMemory()
+    state: dict[str, Any] = {"messages": [message]}
+    state |= create_recall_node(memory).invoke(state)
+    create_retain_node(memory).invoke(state)
+    assert inject_memory(state)[0].content == f"{BLOCK}\n\nWhen?"
+    assert memory.calls[-1].payload[0].content == "When?"
 
 
 def test_messages_without_ids_are_told_apart_by_their_words():
