@@ -493,7 +493,7 @@ def test_a_memory_that_nobody_closed_leaves_nothing_behind_when_collected(hindsi
 async def test_cancelling_the_run_cancels_the_request():
     async def until(condition):
         async with asyncio.timeout(10):
-            while not condition():
+            while not condition():  # noqa: ASYNC110 - what the other thread holds has no event
                 await asyncio.sleep(0.01)
 
     with hanging() as url, DualBankMemory(url, project_bank="b", project_id="p") as memory:
