@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import math
 import re
+import threading
 import unicodedata
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
+
+import Stemmer
 
 from langchain_hindsight.fence import Role, bullet, clean, contains_block, frame
 
@@ -52,7 +55,8 @@ _STOP_WORDS = frozenset(
     )
 )
 
-_EDGE_MARKS = re.compile(r"[.,;:!?…\"'`´‘’“”«»]+(?=\s|$)|(?:(?<=\s)|^)[\"'`´‘’“”«»]+")  # noqa: RUF001
+_QUOTES = "\"'`´‘’“”«»"  # noqa: RUF001 - people type them all
+_MARKS = f".,;:!?…{_QUOTES}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +229,8 @@ def _unfit(memory: RecalledMemory, text: str, min_scores: Mapping[str, float]) -
 def _sameness(text: str) -> str:
     """What two texts share that differ in case, blanks and the marks at the edges of words."""
     folded = unicodedata.normalize("NFKC", text).casefold()
-    return " ".join(_EDGE_MARKS.sub("", folded).split()) or text
+    words = (word.rstrip(_MARKS).lstrip(_QUOTES) for word in folded.split())
+    return " ".join(filter(None, words)) or text
 
 
 def _best_first(scores: Sequence[float | None]) -> list[int]:
@@ -236,41 +241,45 @@ def _best_first(scores: Sequence[float | None]) -> list[int]:
 
 def _bm25(query: str, texts: Sequence[str]) -> list[float | None]:
     """How well each text answers the query by its words; None for no word in common."""
-    wanted = set(_terms([query])[0])
-    documents = [Counter(terms) for terms in _terms(texts)]
-    if not wanted or not documents:
-        return [None] * len(documents)
-    found_in = Counter(word for document in documents for word in wanted & document.keys())
+    documents = [_words(text) for text in texts]
+    asked = [word for word in _words(query) if word not in _STOP_WORDS]
+    vocabulary = list(set().union(*documents) - _STOP_WORDS)
+    wanted = set(_STEMMER.stem(asked))
+    stems = zip(vocabulary, _STEMMER.stem(vocabulary), strict=True)
+    terms = {word: stem for word, stem in stems if stem in wanted}
+    counts = [Counter(terms[word] for word in words if word in terms) for words in documents]
+    holders = Counter(term for count in counts for term in count)
     weights = {
-        word: math.log1p((len(documents) - holders + 0.5) / (holders + 0.5))
-        for word, holders in found_in.items()
+        term: math.log1p((len(texts) - holding + 0.5) / (holding + 0.5))
+        for term, holding in holders.items()
     }
-    sizes = [document.total() for document in documents]
-    usual = sum(sizes) / len(sizes) or 1
+    usual = max(1.0, sum(map(len, documents)) / max(1, len(documents)))
     scores: list[float | None] = []
-    for document, size in zip(documents, sizes, strict=True):
-        damping = _SATURATION * (1 - _LENGTH_WEIGHT + _LENGTH_WEIGHT * size / usual)
+    for count, words in zip(counts, documents, strict=True):
+        damping = _SATURATION * (1 - _LENGTH_WEIGHT + _LENGTH_WEIGHT * len(words) / usual)
         score = sum(
-            weight * document[word] * (_SATURATION + 1) / (document[word] + damping)
-            for word, weight in weights.items()
-            if word in document
+            weights[term] * times * (_SATURATION + 1) / (times + damping)
+            for term, times in count.items()
         )
         scores.append(score or None)
     return scores
 
 
-def _terms(texts: Sequence[str]) -> list[list[str]]:
-    """The words of each text that count, in the form in which they are compared."""
-    import Stemmer  # type: ignore[import-not-found]  # ships no types
+class _EnglishStemmer(threading.local):
+    """Porter's stemmer; each thread has its own, as one may not be shared and remembers words."""
 
-    stem = Stemmer.Stemmer("english").stemWords
-    found = []
-    for text in texts:
-        words = _WORD.findall(text.casefold())
-        if not text.isascii():
-            words = [part for word in words for part in _split_unspaced(word)]
-        found.append(stem([word for word in words if word not in _STOP_WORDS]))
-    return found
+    def __init__(self) -> None:
+        self.stem = Stemmer.Stemmer("english").stemWords
+
+
+_STEMMER = _EnglishStemmer()
+
+
+def _words(text: str) -> list[str]:
+    words = _WORD.findall(text.casefold())
+    if text.isascii() or not _UNSPACED.search(text):
+        return words
+    return [part for word in words for part in _split_unspaced(word)]
 
 
 def _split_unspaced(word: str) -> list[str]:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
 from langchain_hindsight.lookalikes import disarm, readable
@@ -43,7 +44,7 @@ _BLANK_LINES = re.compile(r"\n{3,}")
 
 _GAP = r"(?:[\s>]|\\++[nrt])"
 """What stands between words once a block was wrapped, quoted, or written out as JSON."""
-_LESS, _MORE = r"(?:<|&lt;|\\++u003[cC])", r"(?:>|&gt;|\\++u003[eE])"
+_LESS, _MORE = r"(?:<|&lt;|(?<!\\)\\++u003[cC])", r"(?:>|&gt;|\\++u003[eE])"
 _KNOWN_BY = 5
 """Words of the statement that tell a block: one cut off sooner holds no memory yet."""
 _BLOCK_START = re.compile(
@@ -74,9 +75,7 @@ def clean(text: str) -> str:
         The text without invisible characters, outer blanks and runs of empty lines, and with the
         brackets of anything that passes for the fence made parentheses.
     """
-    tidied = _tidied(readable(text))
-    disarmed = disarm(tidied, FENCE_TAG)
-    return tidied if disarmed == tidied else _tidied(readable(disarmed))
+    return _cleaned_and_held(text) if len(text) <= _HELD_CHARS else _cleaned(text)
 
 
 def render(project: Sequence[RecalledMemory], life: Sequence[RecalledMemory]) -> str:
@@ -182,6 +181,17 @@ def strip_recalled(text: str) -> str:
     if not kept:
         return text
     return "".join([*kept, text[at:]]).strip()
+
+
+def _cleaned(text: str) -> str:
+    tidied = _tidied(readable(text))
+    disarmed = disarm(tidied, FENCE_TAG)
+    return tidied if disarmed == tidied else _tidied(readable(disarmed))
+
+
+_HELD_CHARS = 4096
+# A memory is cleaned when it is filtered, fitted and rendered, and it comes back turn after turn.
+_cleaned_and_held = lru_cache(maxsize=1024)(_cleaned)
 
 
 def _tidied(text: str) -> str:

@@ -27,6 +27,7 @@ _UNSEEN = re.compile(
 )
 """Control characters, direction marks, and whatever Unicode says is to be ignored when shown."""
 _JOINERS = "\u200c\u200d\ufe0e\ufe0f"
+_JOINER = re.compile(f"[{_JOINERS}]")
 _STRAY_JOINER = re.compile(
     # A joiner holds an emoji or a non-Latin word together; anywhere else it only hides.
     rf"(?:(?<![^\x00-\x7f\s{_JOINERS}])(?<![^\s{_JOINERS}]\ufe0f)[\u200c\u200d])"
@@ -89,7 +90,7 @@ def readable(text: str) -> str:
     if _SURROGATE.search(text):
         text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     text = _UNSEEN.sub("", _LINE_BREAK.sub("\n", text))
-    return _STRAY_JOINER.sub("", text)
+    return _STRAY_JOINER.sub("", text) if _JOINER.search(text) else text
 
 
 def disarm(text: str, name: str) -> str:
@@ -114,7 +115,6 @@ def disarm(text: str, name: str) -> str:
     )
 
 
-@lru_cache(maxsize=4096)
 def _fold(code: int) -> str:
     """What a character passes for: letters, ``<``, ``>``, ``?`` for other words, or nothing."""
     char = chr(code)
@@ -139,11 +139,16 @@ def _fold(code: int) -> str:
     return "".join(folded)
 
 
-class _Folds:
-    """`_fold` in the shape that ``str.translate`` takes."""
+class _Folds(dict[int, str]):
+    """`_fold` in the shape that ``str.translate`` takes, remembered for as many as a text mixes."""
 
-    def __getitem__(self, code: int) -> str:
-        return _fold(code)
+    _MOST = 8192
+
+    def __missing__(self, code: int) -> str:
+        fold = _fold(code)
+        if len(self) < self._MOST:
+            self[code] = fold
+        return fold
 
 
 _FOLDS = _Folds()
@@ -167,7 +172,9 @@ def _letters_of(name: str) -> str:
 
 def _may_hold(text: str, letters: str) -> bool:
     """Whether the name, or a half of it at an end, is there at all; cheap, and never a false no."""
-    folded = _ESCAPE.sub(_unescaped, text).translate(_FOLDS)
+    if any(mark in text for mark in "&%\\"):
+        text = _ESCAPE.sub(_unescaped, text)
+    folded = text.translate(_FOLDS)
     plain = _BRACKETS.sub("", folded)
     for pair, letter in _PAIRS.items():
         plain = plain.replace(pair, letter)
@@ -185,11 +192,11 @@ def _pieces(text: str) -> Iterator[tuple[str, str]]:
     start = 0
     for match in _ESCAPE.finditer(text):
         for char in text[start : match.start()]:
-            yield char, _fold(ord(char))
+            yield char, _FOLDS[ord(char)]
         yield match[0], _unescaped(match).translate(_FOLDS)
         start = match.end()
     for char in text[start:]:
-        yield char, _fold(ord(char))
+        yield char, _FOLDS[ord(char)]
 
 
 def _names(folds: list[str], letters: str) -> Iterator[tuple[int, int]]:

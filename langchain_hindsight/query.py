@@ -32,7 +32,7 @@ _TOOL_BLOCKS = frozenset({"tool_result", "function_call_output", "function_respo
 _LOOK_BACK = 200
 """Most messages that are looked at for what was said before."""
 
-_READ_FACTOR = 8
+_READ_FACTOR = 24
 """How many times the cap is read at each end of a longer text, before code and logs give way."""
 _CODE = re.compile(
     r"^[ \t]*(```|~~~)[^\n]*\n(.*?)(?:^[ \t]*\1[^\n]*$|\Z)", re.DOTALL | re.MULTILINE
@@ -51,7 +51,7 @@ _LINE_CHARS = 160
 """What is kept of a line of code or log."""
 _CUT = " … "
 
-_HELPED_BY_CONTEXT = ((4, 1.0), (8, 0.5), (14, 0.25))
+_HELPED_BY_CONTEXT = ((4, 1.0), (8, 0.5), (12, 0.25))
 """Up to how many words a message takes how much of the room for what was said before it."""
 _POINTING = re.compile(
     r"\b(?:it|its|that|this|these|those|they|them|their|he|him|his|she|her|there|then|one|ones"

@@ -1,0 +1,252 @@
+"""What is searched for: the person's words, helped by the talk before, within every cap."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
+
+from langchain_hindsight.budget import count_tokens
+from langchain_hindsight.fence import INJECTED_KEY, render
+from langchain_hindsight.query import MAX_QUERY_TOKENS, compose_query, message_text, turn_message
+from langchain_hindsight.recall_result import RecalledMemory
+
+BLOCK = render([RecalledMemory(id="m", text="A remembered zebra.")], ())
+NO_WORDS = "the message has no words to search for"
+
+any_text = st.one_of(
+    st.text(st.characters(codec=None, exclude_categories=()), max_size=80),
+    st.text("ab 🙂\n`~{};.\ud800字", max_size=200),
+    st.builds(
+        str.__mul__,
+        st.sampled_from(["字", "ꙮ", "a b ", "!", "🙂", "```\n", "x\n"]),
+        st.integers(0, 900),
+    ),
+)
+threads = st.lists(
+    st.one_of(
+        st.builds(HumanMessage, any_text),
+        st.builds(AIMessage, any_text),
+        st.builds(ToolMessage, any_text, tool_call_id=st.just("1")),
+        st.builds(HumanMessage, st.lists(st.builds(dict, type=st.just("text"), text=any_text))),
+    ),
+    max_size=6,
+)
+
+
+def composed(of: str | Sequence[object], *, turns: int = 2, chars: int = 1200) -> str:
+    return compose_query(of, context_turns=turns, max_query_chars=chars).text
+
+
+@given(st.one_of(any_text, threads), st.integers(0, 3), st.integers(1, 3000))
+def test_a_query_keeps_to_its_caps_and_has_words_or_there_is_a_reason(of, turns, chars):
+    query = compose_query(of, context_turns=turns, max_query_chars=chars)
+    assert bool(query.text) != bool(query.reason)
+    assert len(query.text) <= chars
+    assert count_tokens(query.text) <= MAX_QUERY_TOKENS
+    assert any(map(str.isalnum, query.text)) == bool(query.text)
+
+
+@given(any_text, threads)
+def test_there_is_a_query_wherever_the_message_has_words(text, earlier):
+    query = compose_query([*earlier, HumanMessage(text)], context_turns=2, max_query_chars=400)
+    visible = text.replace("\u3164", "").replace("\uffa0", "").replace("\u115f", "")
+    if any(char.isalnum() for char in visible.replace("\u1160", "")):
+        assert query.text
+    if not any(map(str.isalnum, text)):
+        assert query.reason == NO_WORDS
+
+
+@pytest.mark.parametrize(
+    "message",
+    ["", " ", "👍", "?!", "…", "___", "\u200b", "\ud800", "\x00", BLOCK,
+     [{"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}], []],
+    ids=repr,
+)  # fmt: skip
+def test_a_message_without_words_makes_no_query_whatever_was_said_before(message):
+    thread = [HumanMessage("Tell me about zebras."), AIMessage("Gladly."), HumanMessage(message)]
+    assert compose_query(thread, context_turns=2, max_query_chars=1200).reason == NO_WORDS
+
+
+def test_a_thread_in_which_no_person_spoke_makes_no_query():
+    for thread in ([], [AIMessage("Hello.")], [SystemMessage("Be brief.")]):
+        query = compose_query(thread, context_turns=2, max_query_chars=1200)
+        assert query.text == ""
+        assert "no message from a person" in query.reason
+
+
+def test_a_thread_may_come_in_any_form_that_langchain_takes():
+    for last in (
+        HumanMessage("Which database?"),
+        ("human", "Which database?"),
+        {"role": "user", "content": "Which database?"},
+        "Which database?",
+    ):
+        assert composed(["unheard", ("ai", "Hm."), last], turns=0) == "Which database?"
+    assert composed(HumanMessage("Which database?")) == "Which database?"
+    assert composed("Which database?") == "Which database?"
+
+
+@pytest.mark.parametrize("short", ["What about the second one?", "and which one is it on?", "Why?"])
+def test_a_short_message_takes_along_what_the_talk_was_about(short):
+    thread = [
+        HumanMessage("Which queues does the billing service use?"),
+        AIMessage("RabbitMQ for invoices, Kafka for events."),
+        HumanMessage(short),
+    ]
+    assert composed(thread) == (
+        "Which queues does the billing service use?\n"
+        f"RabbitMQ for invoices, Kafka for events.\n{short}"
+    )
+    assert composed(thread, turns=0) == short
+
+
+def test_a_message_that_says_it_all_goes_alone():
+    question = (
+        "Which broker did the payments team pick to send our monthly invoices to large customers?"
+    )
+    assert composed([HumanMessage("Hi."), AIMessage("Hello!"), HumanMessage(question)]) == question
+
+
+def test_only_as_many_turns_as_are_asked_for_come_along():
+    thread = [
+        part
+        for at in range(5)
+        for part in (HumanMessage(f"question{at}"), AIMessage(f"answer{at}"))
+    ]
+    assert composed([*thread, HumanMessage("Why?")], turns=1) == "question4\nanswer4\nWhy?"
+    assert "question2" not in composed([*thread, HumanMessage("Why?")], turns=2)
+
+
+def test_tool_traffic_reasoning_summaries_and_recalled_blocks_stay_out():
+    call = {"name": "grep", "args": {"q": "noise"}, "id": "1"}
+    thread = [
+        SystemMessage("noise"),
+        HumanMessage("noise", additional_kwargs={"lc_source": "summarization"}),
+        HumanMessage(f"{BLOCK}\n\nWhere are zebras kept?"),
+        AIMessage("Let me look: noise", tool_calls=[call]),
+        ToolMessage("noise " * 50, tool_call_id="1"),
+        AIMessage(
+            [{"type": "thinking", "thinking": "noise"}, {"type": "text", "text": "At home."}]
+        ),
+        HumanMessage(BLOCK, additional_kwargs={INJECTED_KEY: True}),
+        HumanMessage([{"type": "text", "text": BLOCK}, {"type": "text", "text": "Since when?"}]),
+    ]
+    assert composed(thread) == "Where are zebras kept?\nAt home.\nSince when?"
+
+
+QUESTION = "Which service logs this error about the payment gateway?"
+LOG = "\n".join(
+    f"2024-03-05 12:00:{at % 60:02d} INFO worker-{at} handled request {at * 7919}"
+    for at in range(400)
+)
+CODE = "```python\n" + "\n".join(f"value_{at} = compute({at})" for at in range(300)) + "\n```"
+TRACE = "Traceback (most recent call last):\n" + '  File "a.py", line 3, in run\n    call()\n' * 50
+PROSE = "We talked at length about many unrelated things and went on. " * 200
+
+
+@pytest.mark.parametrize(
+    "paste", [LOG, CODE, TRACE, PROSE, "字" * 5000, "x" * 9000], ids=lambda p: p[:9]
+)
+@pytest.mark.parametrize("chars", [200, 1200])
+def test_a_question_at_either_end_of_a_long_paste_survives(paste, chars):
+    assert QUESTION in composed(f"{paste}\n{QUESTION}", chars=chars)
+    assert QUESTION in composed(f"{QUESTION}\n{paste}", chars=chars)
+
+
+@pytest.mark.parametrize("paste", [LOG, CODE, TRACE], ids=["log", "code", "trace"])
+def test_code_and_logs_give_way_to_the_words_around_them(paste):
+    query = composed(f"First I saw this.\n{paste}\n{QUESTION}\n{paste}\nAny idea?")
+    assert all(words in query for words in ("First I saw this.", QUESTION, "Any idea?"))
+    assert len(query) < 600
+
+
+def test_a_message_that_is_code_alone_is_searched_for_as_it_is():
+    code = "```\nalpha = 1\nbeta = 2\ngamma = 3\ndelta = 4\nepsilon = 5\n```"
+    assert all(name in composed(code) for name in ("alpha", "beta", "gamma", "delta", "epsilon"))
+
+
+def test_text_of_another_script_is_not_taken_for_a_log():
+    lines = "\n".join(
+        ["Какую базу мы выбрали?", "我们选择了哪个数据库", "どのデータベース", "قاعدة البيانات"] * 2
+    )
+    assert composed(lines) == lines
+
+
+def test_few_words_amid_much_else_are_found():
+    assert composed("!" * 50_000 + " zebra " + "?" * 50_000).startswith("zebra")
+    assert composed("!" * 90 + " zebra", chars=3) == "zeb"
+
+
+def test_a_long_message_leaves_no_room_that_it_needs_to_what_was_said_before():
+    said = [HumanMessage("earlier " * 400), AIMessage("answered " * 400)]
+    text = composed([*said, HumanMessage("And then?")], chars=120)
+    assert text.endswith("And then?")
+    assert len(text) <= 120
+    assert composed([*said, HumanMessage("And then?")], chars=9) == "And then?"
+
+
+def test_the_work_does_not_grow_with_the_thread():
+    class Watched(list):
+        looked_at = 0
+
+        def __reversed__(self):
+            for message in super().__reversed__():
+                self.looked_at += 1
+                yield message
+
+    thread = Watched([("human", "What?"), ("ai", "That.")] * 5000)
+    assert composed(thread, turns=2)
+    assert thread.looked_at < 10
+
+
+def test_the_turn_began_with_the_last_message_that_a_person_wrote():
+    person = HumanMessage("Which database?", id="p")
+    after = [
+        AIMessage("", tool_calls=[{"name": "t", "args": {}, "id": "1"}]),
+        ToolMessage("found", tool_call_id="1"),
+        HumanMessage([{"type": "tool_result", "tool_use_id": "1", "content": "found"}]),
+        HumanMessage("A summary.", additional_kwargs={"lc_source": "summarization"}),
+        HumanMessage(BLOCK, additional_kwargs={INJECTED_KEY: True}),
+        AIMessage("Postgres."),
+    ]
+    assert turn_message([HumanMessage("Hi."), person, *after]) is person
+    assert turn_message(after) is None
+    assert turn_message([]) is None
+    assert turn_message([("user", "Hi.")]).content == "Hi."
+
+
+def test_a_persons_image_or_words_beside_a_block_are_theirs():
+    image = {"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}
+    marked = {INJECTED_KEY: True}
+    for content in (f"{BLOCK}\n\nHi.", [{"type": "text", "text": BLOCK}, image]):
+        message = HumanMessage(content, additional_kwargs=marked)
+        assert turn_message([HumanMessage("Before."), message]) is message
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("plain", "plain"),
+        (["one", {"type": "text", "text": "two"}], "one\ntwo"),
+        ([{"type": "image_url", "image_url": "x"}, {"type": "reasoning", "text": "hm"}], ""),
+        ([{"type": "text", "text": None}, {"type": "text"}, {"text": "untyped"}], ""),
+        ([{"type": "text", "text": BLOCK}, {"type": "text", "text": "mine"}], "mine"),
+        ([{"type": "text", "text": BLOCK[:200]}, {"type": "text", "text": "mine"}], "mine"),
+        (f"{BLOCK}\n\nmine", "mine"),
+        ("what is <hindsight-memory>?", "what is <hindsight-memory>?"),
+        ([], ""),
+    ],
+)
+def test_a_message_says_what_its_text_parts_say(content, said):
+    assert message_text(HumanMessage(content)) == said
+    assert message_text(AIMessage(content)) == said
+
+
+@given(threads)
+def test_any_message_can_be_read(thread):
+    for message in thread:
+        assert isinstance(message_text(message), str)
