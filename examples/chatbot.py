@@ -61,13 +61,13 @@ def main(
         typer.Option(help="A Hindsight server of yours, in place of the embedded one."),
     ] = None,
     project: Annotated[
-        str | None, typer.Option(help="The project whose memory is shared.  [default: demo]")
+        str | None, typer.Option(help="The project that is remembered.", show_default="demo")
     ] = None,
     user: Annotated[
-        str | None, typer.Option(help="Whose Life Bank it is.  [default: your login]")
+        str | None, typer.Option(help="Whose Life Bank it is.", show_default="your login")
     ] = None,
     thread: Annotated[
-        str | None, typer.Option(help="Name this conversation.  [default: a new name]")
+        str | None, typer.Option(help="Name this conversation.", show_default="a new name")
     ] = None,
     no_life: Annotated[bool, typer.Option("--no-life", help="Leave the Life Bank out.")] = False,
     script: Annotated[
@@ -132,7 +132,7 @@ def _chat(view: View, options: Options) -> Iterator[Chat]:
         )
         with memory, _warnings_shown(view):
             chat = Chat(view, memory, chosen, at)
-            chat.greet()
+            chat.greet(typed=options.script is None)
             yield chat
 
 
@@ -216,7 +216,7 @@ def _play_sessions(view: View, options: Options, sessions: int) -> int:
                 view.warn(f"Session {number} of {sessions} failed.")
                 return code
         view.console.print()
-    view.say(f"All {sessions} sessions answered as expected.", "green")
+    view.say(f"Sessions played: {sessions}. All answers were as expected.", "green")
     return 0
 
 

@@ -98,13 +98,14 @@ class Chat:
         }
         return {"configurable": asking}
 
-    def greet(self) -> None:
-        """Say who talks, and what is remembered where."""
+    def greet(self, *, typed: bool) -> None:
+        """Say who talks, what is remembered where and, to one who types, what can be typed."""
         rows = {"model": self._chosen.name, **self._banks(), "server": self._at.server}
         self._view.rows(rows)
         if self._chosen.note:
             self._view.note(self._chosen.note)
-        self._view.note("/help lists the commands. Ctrl-C stops an answer, Ctrl-D quits.")
+        if typed:
+            self._view.note("/help lists the commands. Ctrl-C stops an answer, Ctrl-D quits.")
 
     def respond(self, line: str) -> str:
         """Answer a line, or do what its command says; give what was shown."""

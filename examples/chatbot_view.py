@@ -63,18 +63,21 @@ class View:
 
     def rows(self, rows: Mapping[str, str]) -> str:
         """Show names and values, and give them back as text."""
+        told = "\n".join(f"{name}  {value}" for name, value in rows.items())
+        if not self.watched:  # a table would break lines where nothing needs them broken
+            return self.say(told)
         table = Table.grid(padding=(0, 2))
         table.add_column(style="dim", no_wrap=True)
         table.add_column(overflow="fold")
         for name, value in rows.items():
             table.add_row(Text(name), Text(plain(value)))
         self.console.print(table)
-        return "\n".join(f"{name} {value}" for name, value in rows.items())
+        return told
 
     @contextlib.contextmanager
     def waiting(self, text: str) -> Iterator[Status]:
         """A spinner while something takes its time; a line where nobody looks on."""
-        if not self.watched:
+        if text and not self.watched:
             self.note(text)
         spinner = "dots" if self.console.encoding.startswith("utf") else "line"
         with self.console.status(Text(text, style="dim"), spinner=spinner) as status:
@@ -137,12 +140,11 @@ def memory_line(result: RecallResult, *, wide: bool) -> str:
     """What was recalled from each bank, the tokens used of each limit, and how long it took."""
     if not result.banks:
         return f"memory  {result.reason or 'off'}"
-    parts = ["memory", *(_bank(role, one, wide=wide) for role, one in result.banks.items())]
     if result.reason:
-        return "  ".join(["memory", f"nothing was asked: {result.reason}"])
+        return f"memory  nothing was asked: {result.reason}"
     slowest = max(bank.elapsed_ms for bank in result.banks.values())
-    parts.append(f"{slowest:.0f} ms")
-    return ("   " if wide else "  ").join(parts)
+    banks = [_bank(role, one, wide=wide) for role, one in result.banks.items()]
+    return "memory  " + ("   " if wide else "  ").join([*banks, f"{slowest:.0f} ms"])
 
 
 def plain(text: str) -> str:

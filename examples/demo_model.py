@@ -47,7 +47,7 @@ _GREETING = f"Hello. I am the {DESCRIPTION}. Tell me something, and ask me about
 
 _ENOUGH = 1 / 3
 """Share of the question's words that a line must hold to be an answer."""
-_AS_GOOD = 0.6
+_AS_GOOD = 0.75
 """Share of the best line's score that a line of another source must reach to be quoted too."""
 _MOST_QUOTED = 3
 
