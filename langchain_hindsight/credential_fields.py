@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import cache
 
 from langchain_hindsight.credential_tokens import (
     MARKER,
@@ -18,36 +19,31 @@ from langchain_hindsight.credential_tokens import (
     marker,
 )
 
-_J = r"[ _.-]?"
-# Names whose value is a password, whatever it looks like.
-_PASSWORD = (
-    r"pass(?:word|wd|phrase|code|wort)s?|pwd|psw|kennwort|contrase(?:ñ|n)a|senha|mot de passe|парол[ья]"
-    r"|密码|密碼|口令|パスワード|비밀번호|identified by|requirepass|(?<![A-Za-z])(?:pass|pw|pswd)|(?-i:(?<=[a-z])(?:Pass|Pw))"
-)
-_KEY = (
-    rf"(?:api|access|secret|private|encryption|encrypt|signing|master|account|shared|service|role|webhook"
-    rf"|licen[sc]e|app|application|consumer|write|subscription|ssh|jwt|auth|session|admin|deploy|hmac|cipher"
-    rf"|instrumentation|ingest|integration|server|sas|storage|host|function){_J}(?:access{_J})?key"
-    r"|(?-i:(?<=[A-Z0-9])_KEY)"
-)
-_TOKEN = r"token|(?<![A-Za-z])(?:jwt|pat)"
-_SECRET = (
-    rf"secret|credential|凭证|凭据|密钥|秘钥|令牌|shared{_J}access{_J}signature|(?<![A-Za-z])(?:sig|_auth)"
-    r"|(?:php|j)sessid|jsessionid|connect\.sid|(?<![A-Za-z])sessionid|csrftoken|(?:client|consumer)secret"
-)
-_NAME = (
-    rf"(?:(?P<password>{_PASSWORD})|(?P<key>{_KEY})|(?P<token>{_TOKEN})|(?P<secret>{_SECRET})"
-    r"|(?P<authorization>authorization)|(?P<cookie>(?<![A-Za-z])cookie))"
-)
+# Words that end the name of a credential, in lower case, and the kind of credential they name.
+_WORDS = {
+    "password": r"pass(?:words?|wds?|phrases?|codes?|worts?)?|pwd|pswd|psw|pw|kennwort|contrase(?:ñ|n)a|senha"
+    r"|mot de passe|identified by|requirepass|парол[ья]|密码|密碼|口令|パスワード|비밀번호",
+    "key": r"key",
+    "token": r"token|jwt|github_pat|gitlab_pat|azure_pat|devops_pat|access_pat",
+    "secret": r"secret|credential|凭证|凭据|密钥|秘钥|令牌|shared_?access_?signature|sig|_auth"
+    r"|sessionid|sessid|connect\.sid|csrftoken",
+    "authorization": r"authorization",
+    "cookie": r"cookie",
+}
+# No groups and a letter at the start of every branch: `re` then skips quickly to a possible start.
+_CORE = re.compile("|".join(_WORDS.values()))
+# Those that are parts of other words: `compass`, `design`.
+_NEED_A_BOUNDARY = frozenset(("pass", "pw", "jwt", "sig", "_auth", "sessionid", "cookie"))
+# A key alone opens a cache, a door or a piece of music; with one of these before it, it is secret.
+_KEYS = (
+    "api", "access", "secret", "private", "encryption", "encrypt", "signing", "master", "account",
+    "shared", "service", "role", "webhook", "license", "licence", "app", "application", "consumer",
+    "write", "subscription", "ssh", "jwt", "auth", "session", "admin", "deploy", "hmac", "cipher",
+    "instrumentation", "ingest", "integration", "server", "sas", "host", "function",
+)  # fmt: skip
 _SUFFIX = (
     r"(?:[_-]?(?:[0-9]{1,2}|prod|production|stag|stage|staging|dev|test|live|base|new|old|current"
     r"|confirm|confirmation|value|string|primary|secondary|v[0-9])(?![A-Za-z0-9]))?"
-)
-# Where such names end, in lower case: cheap to look for before the expressions above are run.
-_CORE = re.compile(
-    r"pass(?:words?|wds?|phrases?|codes?|worts?)?|pwd|pswd|psw|pw|kennwort|contrase(?:ñ|n)a|senha"
-    r"|mot de passe|identified by|requirepass|парол[ья]|密码|密碼|口令|パスワード|비밀번호|key|token|jwt|pat|secret|credential"
-    r"|凭证|凭据|密钥|秘钥|令牌|signature|sig|_auth|sessionid|sessid|connect\.sid|authorization|cookie"
 )
 _TYPES = (
     r"(?:str|string|String|bytes|char|text|SecretStr|object|any|Any|&str|&'static[ ]str|"
@@ -74,8 +70,7 @@ _TAIL = re.compile(
     """.replace("[ \t]", r"[\x20\t]").replace("[ ]", r"\x20"),
     re.VERBOSE | re.IGNORECASE,
 )
-_ENDS_IN_NAME = re.compile(rf"{_NAME}\Z", re.IGNORECASE)
-_WHOLE_NAME = re.compile(rf"{_NAME}{_SUFFIX}\Z", re.IGNORECASE)
+_WHOLE_SUFFIX = re.compile(_SUFFIX + r"\Z", re.IGNORECASE)
 _NAME_BEFORE = re.compile(r"[A-Za-z0-9_.$-]*\Z")
 _QUOTE = re.compile(r"""(?i:\b[brfu]{1,2}|@)?(\\{0,7})('''|\"\"\"|["'`“‘「])""")
 _CLOSERS = {"“": "”", "‘": "’", "「": "」"}
@@ -94,7 +89,10 @@ _LINE = re.compile(r"""[ \t]{0,40}(?:\#[^\n]{0,200})?(?:\r|\n|\\+[nr]|```|\Z)"""
 _IN_QUERY = re.compile(r"[?&](?:amp;)?[A-Za-z0-9_.%-]{0,40}\Z")
 # Lines that give a value after a space: a Dockerfile, a Windows shell, a `.netrc`.
 _LISTING = re.compile(r"(?i)(?:env|setx?|machine)\b")
+_ELEMENT = re.compile(r"[^<>\r\n]{1,512}+")
 _LONGEST = 4096
+_LONG = 128
+_DEFINES = re.compile(r"(?i)(?:define|env|set|add|put|password|with)\w*\(?[^(,\n]{0,40}\Z")
 
 _NO_CREDENTIAL = re.compile(
     r"""(?xi)
@@ -106,7 +104,7 @@ _NO_CREDENTIAL = re.compile(
       |hidden|redacted|masked|changed|reset|value|input|field|here|the|a|an|in|of|for|and|or|not|is|are|must|new
       |self|this|await|async|return|lambda|if|else|process|env|config|args|settings|data|result|secretstr
       |todo|tbd|n/a|unknown|never|see|ok|set|stored|bearer|basic|digest|oauth|password|passwd|pwd|pass|pw|secret
-      |token|key|apikey|api_key|hash|hashed|encrypted|plain|plaintext|strong|weak|user|username|login|email)[;:,.]?
+      |passphrase|passcode|credentials?|authorization|cookie|token|key|apikey|api_key|hash|hashed|encrypted|plain|plaintext|strong|weak|user|username|login|email)[;:,.]?
     | (?:max|min|len|count|limit|size|ttl|expires?)\b.*
     """
 )
@@ -116,7 +114,7 @@ _CODE = re.compile(
     | [A-Za-z_$][\w$]*(?:(?:\?\.|\.|::|->)[A-Za-z_$][\w$]*)+                       # an attribute
     | (?:get|set|read|load|fetch|make|generate|create|hash|encrypt|decrypt|new|old|user|db|my|the|raw|plain|hashed)
       [_A-Z]\w*                                                                    # a variable
-    | \w*(?i:password|passwd|secret|token|api_?key|credential|_key|_pw|_pwd)s?\w{0,12}
+    | \w*(?i:password|passphrase|passwd|secret|token|_pass|api_?key|credential|_key|_pw|_pwd)s?\w{0,12}
     """
 )
 _PATH = re.compile(r"(?:~|\.{1,2}|[A-Za-z]:)?(?:[/\\][\w.-]{1,32}){2,}[/\\]?")
@@ -150,6 +148,7 @@ class _Field:
 
     text: str
     group: str
+    word: str
     before: str
     start: int
     tail: re.Match[str]
@@ -191,12 +190,12 @@ def kind_of_name(name: str) -> str | None:
     Args:
         name: A key of a mapping, such as `apiKey`, `DB_PASSWORD` or `Authorization`.
     """
-    head, name = name[:-64], name[-64:].strip()
-    match = _WHOLE_NAME.search(name)
-    if match is None or match.lastgroup is None:
-        return None
-    before = head + name[: match.start()]
-    return None if _is_other(match.lastgroup, before) else _KINDS[match.lastgroup]
+    name = name.strip()[-128:]
+    for core in _CORE.finditer(_lowered(name)):
+        group = _group(name, core)
+        if group and _WHOLE_SUFFIX.match(name, core.end()):
+            return None if _is_other(group, name[: core.start()]) else _KINDS[group]
+    return None
 
 
 _KINDS = {
@@ -215,25 +214,47 @@ def _is_other(group: str, before: str) -> bool:
     return group == "key" and _OTHER_KEYS.search(before) is not None
 
 
+def _group(text: str, core: re.Match[str]) -> str | None:
+    """The group that a word belongs to where it stands, or `None` where it is part of another."""
+    word, start = core[0], core.start()
+    left = text[start - 1 : start]
+    if word in _NEED_A_BOUNDARY and left.isalpha() and left.isascii():
+        camel = text[start].isupper() and left.islower()
+        return _group_of(word) if camel else None
+    if word == "key":
+        window = text[max(0, start - 24) : start].lower()
+        if window[-1:] in ("_", "-", ".", " "):
+            window = window[:-1]
+        constant = text[start - 1 : start + 3] == "_KEY" and text[max(0, start - 2)].isalnum()
+        return "key" if constant or window.endswith(_KEYS) else None
+    return _group_of(word)
+
+
+@cache
+def _group_of(word: str) -> str:
+    return next(group for group, words in _WORDS.items() if re.fullmatch(words, word))
+
+
 def _mask_named(text: str) -> str:
     parts, kept, at = [], 0, 0
     for core in _CORE.finditer(_lowered(text)):
-        if core.start() < at or not (tail := _TAIL.match(text, core.end())):
+        if core.start() < at or not (group := _group(text, core)):
             continue
-        if tail["space"] and not _may_be_argument(text, core.start(), tail.end()):
+        tail = _TAIL.match(text, core.end())
+        if not tail or (tail["space"] and not _may_be_argument(text, core.start(), tail.end())):
             continue
-        name = _ENDS_IN_NAME.search(text, max(0, core.start() - 48), core.end())
-        if name is None or name.lastgroup is None:
-            continue
-        before = _NAME_BEFORE.search(text, max(0, name.start() - 40), name.start())
-        field = _Field(text, name.lastgroup, before[0] if before else "", name.start(), tail)
+        before = _NAME_BEFORE.search(text, max(0, core.start() - 40), core.start())
+        field = _Field(text, group, core[0], before[0] if before else "", core.start(), tail)
         value = _read_value(field)
-        if value is None or _is_other(field.group, field.before) or not _is_credential(field, value):
-            # What follows may be the next field's name: `token: password: …`.
+        if value is None or _is_other(field.group, field.before):
             continue
-        at = value.end
-        parts += text[kept : value.start], marker(_KINDS[field.group])
-        kept = value.end
+        if _is_credential(field, value):
+            parts += text[kept : value.start], marker(_KINDS[field.group])
+            kept = at = value.end
+        elif value.end - value.start > _LONG:
+            # Looking into it again for every name inside it would take its length squared.
+            at = value.end
+        # A short one may be the next field's name: `token: password: …`.
     return "".join(parts) + text[kept:] if parts else text
 
 
@@ -253,6 +274,9 @@ def _read_value(field: _Field) -> _Value | None:
         if end is not None:
             return _Value(text[opening.end() : end], opening.end(), end, quoted=True)
         start = opening.end()
+    if field.tail["xml"]:
+        element = _ELEMENT.match(text, start)
+        return _Value(element[0], start, element.end(), quoted=False) if element else None
     query = op == "=" and _IN_QUERY.search(text, max(0, field.start - 48), field.start)
     bare = (_QUERY_VALUE if query else _BARE).match(text, start, start + _LONGEST)
     if bare is None:
@@ -302,7 +326,9 @@ def _is_credential(field: _Field, value: _Value) -> bool:
 def _is_quoted_credential(field: _Field, said: str) -> bool:
     group = field.group
     if field.tail["space"] and not field.before.startswith("--"):
-        return group == "password" and _is_tough(said) and " " not in said
+        return group == "password" and field.word != "pass" and _is_tough(said) and " " not in said
+    if field.tail["call"] and not _DEFINES.search(field.text, max(0, field.start - 60), field.start):
+        return is_opaque(said) or (group == "password" and _is_tough(said))
     if " " in said:
         words = said.count(" ") + 1
         return group == "password" and not _PROSE.search(said) and words > 1 and len(said) <= 128  # noqa: PLR2004 - longer ones are texts
@@ -353,6 +379,7 @@ def _is_assigned(field: _Field, value: _Value, said: str) -> bool:
             group in ("secret", "key")
             and alone
             and op == "="
+            and " " not in field.tail[0]
             and len(said) >= 8  # noqa: PLR2004 - the usual least
             and said.isalnum()
             and not _is_name(said)
@@ -361,7 +388,7 @@ def _is_assigned(field: _Field, value: _Value, said: str) -> bool:
         return len(said) >= 3 and not _is_name(said)  # noqa: PLR2004 - two are no password
     if _is_tough(said):
         return True
-    return alone and len(said) >= 4 and not _is_name(said) and not said.isdigit() or (said.isdigit() and len(said) >= 6)  # noqa: PLR2004 - a figure
+    return op != "->" and alone and len(said) >= 4 and not _is_name(said) and not said.isdigit() or (said.isdigit() and len(said) >= 6)  # noqa: PLR2004 - a figure
 
 
 def _is_tough(said: str) -> bool:

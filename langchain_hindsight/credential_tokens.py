@@ -140,7 +140,7 @@ _CHANCE = frozenset(
     ("meta-token", "square-token", "google-oauth-token", "tencent-key", "alibaba-key", "easypost-key")
 )
 
-# kind, anchor, expression whose group `s` is masked. No repetition here is open-ended on its left.
+# kind, anchors, expression whose group `s` is masked. No repetition here is open-ended on its left.
 _SHAPED: tuple[tuple[str, str, str], ...] = (
     (
         "slack-webhook",
@@ -177,13 +177,13 @@ _SHAPED: tuple[tuple[str, str, str], ...] = (
     # A secret key has no shape of its own; beside its id there is no doubt.
     (
         "aws-secret-key",
-        "A",
+        "AKIA ASIA",
         r"(?:AKIA|ASIA)[A-Z0-9]{16}[^A-Za-z0-9/+]{1,12}(?:[A-Za-z_ -]{1,40}[^A-Za-z0-9/+]{1,6})?"
         r"(?P<s>[A-Za-z0-9/+]{40})(?![A-Za-z0-9/+=])",
     ),
     (
         "aws-access-key",
-        "A",
+        "AKIA ASIA ABIA ACCA A3T",
         _LEFT + r"(?P<s>(?:AKIA|ASIA|ABIA|ACCA|A3T[A-Z0-9])[A-Z0-9]{16})(?![A-Za-z0-9])",
     ),
 )
@@ -191,7 +191,10 @@ _SHAPED: tuple[tuple[str, str, str], ...] = (
 _CAMEL_CASE = re.compile(r"[A-Z]?[a-z]+(?:[A-Z][a-z]+)*")
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _SEGMENT = re.compile(r"[A-Za-z0-9]+")
-_NAMED_NUMBER = re.compile(r"[A-Za-z][a-z]+[0-9]{1,6}|[0-9]{1,6}[A-Za-z][a-z]+|[A-Z]+[0-9]{1,4}")
+_NAMED_NUMBER = re.compile(
+    r"[A-Za-z][a-z]+[0-9]{1,6}|[0-9]{1,6}[A-Za-z][a-z]+|[A-Z]+[0-9]{1,4}"
+    r"|[A-Za-z]{2,}+[0-9]{1,2}(?:[A-Z][a-z]{2,}+){1,6}"
+)
 # Enough of a value to tell; the rest of a very long one is not looked at.
 _LOOKED_AT = 512
 _TEMPLATE_WORDS = re.compile(
@@ -223,7 +226,7 @@ def _prefixed(kind: str, prefixes: str, body: str, least: int, whole: int) -> _P
 
 
 _PREFIXED_SHAPES = tuple(_prefixed(*row) for row in _PREFIXED)
-_SHAPES = tuple((kind, anchor, re.compile(pattern)) for kind, anchor, pattern in _SHAPED)
+_SHAPES = tuple((kind, tuple(anchors.split()), re.compile(pattern)) for kind, anchors, pattern in _SHAPED)
 _ANY_HEAD = re.compile("|".join(re.escape(a) for shape in _PREFIXED_SHAPES for a in shape.anchors))
 
 
@@ -263,7 +266,7 @@ def _is_mixed(segment: str, least: int) -> bool:
         return not _NAMED_NUMBER.fullmatch(segment)
     # Letters alone: words in camel case change case seldom, random letters at every other place.
     changes = sum(a.islower() and b.isupper() for a, b in zip(segment, segment[1:], strict=False))
-    return len(segment) >= 12 and changes * 6 >= len(segment)  # noqa: PLR2004 - words are shorter
+    return len(segment) >= 12 and changes * 6 >= len(segment) and not _CAMEL_CASE.fullmatch(segment)  # noqa: PLR2004 - words are shorter
 
 
 def is_generated(body: str) -> bool:
@@ -289,9 +292,11 @@ def mask_tokens(text: str) -> str:
         text = _mask_private_keys(text)
     if "eyJ" in text:
         text = _mask_bodies(text, _JWT, _is_jwt)
-    for kind, anchor, pattern in _SHAPES:
-        if anchor in text:
-            text = _mask_shape(text, kind, pattern)
+    for kind, anchors, pattern in _SHAPES:
+        for anchor in anchors:
+            if anchor in text:
+                text = _mask_shape(text, kind, pattern)
+                break
     for shape in _PREFIXED_SHAPES:
         for anchor in shape.anchors:
             if anchor in text:
