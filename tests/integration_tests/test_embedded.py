@@ -174,6 +174,7 @@ def test_a_server_that_fails_says_why_and_shows_no_credential(new_folder):
         env={
             "HINDSIGHT_API_DATABASE_URL": f"postgresql://me:{secret}@127.0.0.1:1/mine",
             "HINDSIGHT_API_LLM_PROVIDER": secret,
+            "HINDSIGHT_API_LLM_API_KEY": secret,
         },
     )
     with pytest.raises(EmbeddedServerError) as failure:
