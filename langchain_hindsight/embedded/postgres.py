@@ -10,8 +10,10 @@ closed to other accounts, as ``/root`` is. Everybody else runs it as themselves 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
+import locale
 import os
 import secrets
 import shutil
@@ -32,6 +34,7 @@ from langchain_hindsight.embedded.processes import ProcessId, free_port
 _INSTANCE = "hindsight"
 _ACCOUNTS = ("postgres", "nobody", "daemon")
 _SHARED_BASE = Path("/var/lib/langchain-hindsight")
+_LOCALES = ("C.UTF-8", "en_US.UTF-8")
 _ATTEMPTS = 3
 _PG0_TIMEOUT = 120
 _SETTINGS = {
@@ -187,7 +190,9 @@ class Postgres:
         try:
             pid = int((self._data / "postmaster.pid").read_text().split("\n", 1)[0])
             process = psutil.Process(pid)
-            ours = process.name().startswith("postgres") and str(self._data) in process.cmdline()
+            ours = process.name().startswith("postgres") and self._data in map(
+                Path, process.cmdline()
+            )
         except (OSError, ValueError, psutil.Error):
             return None
         found = ProcessId.of(pid) if ours else None
@@ -230,6 +235,8 @@ class Postgres:
         }
         if self._account is not None:
             kept.pop("TMPDIR", None)
+        if sys.platform != "win32":
+            kept["LC_ALL"] = _utf8_locale()
         return kept | {"HOME": str(self._home), "USERPROFILE": str(self._home)}
 
     def _last_log(self) -> str:
@@ -244,6 +251,23 @@ def _home(data_dir: Path, account: Account | None) -> Path:
     if account is None or account.can_reach(data_dir):
         return data_dir / "postgres"
     return _SHARED_BASE / hashlib.sha256(str(data_dir).encode()).hexdigest()[:16]
+
+
+def _utf8_locale() -> str:
+    """Name a locale of this machine in which PostgreSQL knows upper and lower case of any script.
+
+    The user's own will not do: containers have none, and one that came over ssh may be unknown
+    here, which keeps a database from being made.
+    """
+    before = locale.setlocale(locale.LC_CTYPE)
+    try:
+        for name in _LOCALES:
+            with contextlib.suppress(locale.Error):  # unknown here, so the next is tried
+                locale.setlocale(locale.LC_CTYPE, name)
+                return name
+    finally:
+        locale.setlocale(locale.LC_CTYPE, before)
+    return "C"
 
 
 def _bundled_pg0() -> Path:

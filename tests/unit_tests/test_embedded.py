@@ -6,6 +6,7 @@ import importlib.util
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -13,7 +14,7 @@ from typer.testing import CliRunner
 from langchain_hindsight.cli import app
 from langchain_hindsight.embedded import EmbeddedHindsight, EmbeddedServerError
 from langchain_hindsight.embedded.lease import State
-from langchain_hindsight.embedded.postgres import Account
+from langchain_hindsight.embedded.postgres import Account, Postgres, _home
 from langchain_hindsight.embedded.processes import ProcessId
 
 
@@ -100,6 +101,32 @@ def test_a_stranger_passes_a_folder_that_lets_everybody_through(tmp_path, mode, 
     stranger = Account("stranger", uid=12345, gid=12345)
 
     assert stranger._can_pass(tmp_path.stat()) is passes
+
+
+def test_an_ordinary_user_has_the_database_in_the_data_folder(tmp_path):
+    assert _home(tmp_path, None) == tmp_path / "postgres"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs the folder modes of POSIX")
+def test_root_has_the_database_where_the_unprivileged_account_can_reach_it(tmp_path):
+    tmp_path.chmod(0o700)
+    stranger = Account("stranger", uid=12345, gid=12345)
+    other = tmp_path / "other"
+    other.mkdir()
+
+    assert _home(tmp_path, stranger).parent == Path("/var/lib/langchain-hindsight")
+    assert _home(tmp_path, stranger) != _home(other, stranger)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has locales of its own")
+def test_the_database_is_made_in_a_locale_that_knows_every_script(tmp_path, monkeypatch):
+    monkeypatch.setenv("LC_ALL", "xx_XX.UTF-8")
+    monkeypatch.setenv("PGDATABASE", "somebody-elses")
+    monkeypatch.setenv("HINDSIGHT_API_LLM_API_KEY", "plainly-secret")
+    variables = Postgres(tmp_path)._environment()
+
+    assert variables["LC_ALL"] in {"C.UTF-8", "en_US.UTF-8"}
+    assert not {"PGDATABASE", "HINDSIGHT_API_LLM_API_KEY"} & variables.keys()
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs the folder modes of POSIX")
