@@ -14,8 +14,9 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from langchain_hindsight.banks import LifeBank, ProjectBank
 from langchain_hindsight.errors import HindsightError
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from langchain_hindsight.outbox.delivery import Delivery
     from langchain_hindsight.outbox.store import Counts, Draft, Scope, Store
     from langchain_hindsight.settings import HindsightSettings
+
+T = TypeVar("T")
 
 _CONTEXT_CHARS = 300
 _CONTEXT_SOURCE_CHARS = 8_000
@@ -122,9 +125,14 @@ class Retainer:
                 return RetainReceipt("skipped", "there is nothing new to keep", bank.bank_id)
             return RetainReceipt("queued", None, bank.bank_id, items=new)
 
-        receipt, outlet = self._write(bank.bank_id, write)
-        if outlet is not None and receipt.status == "queued":
+        written = self._write(bank.bank_id, write)
+        if isinstance(written, RetainReceipt):
+            return written
+        outlet, receipt = written
+        if receipt.status == "queued":
             self._wake(outlet)
+        if receipt.status == "queued" and outlet is self._memory:
+            receipt = replace(receipt, reason=f"not durable: {self._disk_error}")
         return receipt
 
     async def aretain_transcript(
@@ -151,16 +159,18 @@ class Retainer:
         payload = _note(bank, text, self._settings)
         started = time.time()
 
-        def write(store: Store) -> RetainReceipt:
-            document = store.add_note(_scope(self._gateway.url, bank), payload)
-            return RetainReceipt("queued", document, bank.bank_id, items=1)
-
-        receipt, outlet = self._write(bank.bank_id, write, keeps_reason=True)
-        if outlet is None or receipt.reason is None:
-            return receipt
-        outlet.store.hurry(self._gateway.url, bank.bank_id)
-        self._wake(outlet, now=True)
-        return self._await_note(outlet, bank.bank_id, receipt.reason, started, wait)
+        scope = _scope(self._gateway.url, bank)
+        written = self._write(bank.bank_id, lambda store: store.add_note(scope, payload))
+        if isinstance(written, RetainReceipt):
+            return written
+        outlet, document = written
+        try:
+            with _plainly():
+                outlet.store.hurry(self._gateway.url, bank.bank_id)
+                self._wake(outlet, now=True)
+                return self._await_note(outlet, bank.bank_id, document, started, wait)
+        except HindsightError as error:  # it is written down all the same
+            return RetainReceipt("queued", str(error), bank.bank_id, items=1)
 
     async def aretain_note(
         self, bank: ProjectBank | LifeBank, text: str, *, wait: float
@@ -177,27 +187,26 @@ class Retainer:
         Raises:
             HindsightError: If the outbox cannot be read.
         """
-        outlets = self._outlets()
         url = self._gateway.url
-        with _plainly():
-            before = [outlet.store.counts(url) for outlet in outlets]
+        before, _ = self._counts()
         started, deadline = time.time(), time.monotonic() + timeout
-        for outlet, counts in zip(outlets, before, strict=True):
+        for outlet, counts in before.items():
             if counts.waiting + counts.in_flight:
                 self._wake(outlet, now=True)
         while True:
             with _plainly():
-                left = sum(outlet.store.left(url, started) for outlet in outlets)
+                left = sum(outlet.store.left(url, started) for outlet in before)
             remaining = deadline - time.monotonic()
             if not left or remaining <= 0:
                 break
             self._pause(remaining)
         with _plainly():
-            after = [outlet.store.counts(url) for outlet in outlets]
+            after = [outlet.store.counts(url) for outlet in before]
+        earlier = list(before.values())
         return FlushReport(
-            delivered=_sum(after, "delivered") - _sum(before, "delivered"),
+            delivered=_sum(after, "delivered") - _sum(earlier, "delivered"),
             waiting=_sum(after, "waiting") + _sum(after, "in_flight"),
-            dead=max(0, _sum(after, "dead") - _sum(before, "dead")),
+            dead=max(0, _sum(after, "dead") - _sum(earlier, "dead")),
             timed_out=bool(left),
         )
 
@@ -211,18 +220,14 @@ class Retainer:
         Raises:
             HindsightError: If the outbox cannot be read.
         """
-        url = self._gateway.url
-        disk_error = self._disk_error
-        found = []
-        for outlet in self._outlets():
-            try:
-                with _plainly():
-                    found.append(outlet.store.counts(url))
-            except HindsightError as error:
-                if self._memory is None:
-                    raise
-                disk_error = str(error)
-        in_memory = self._memory is not None and bool(found[-1].waiting + found[-1].in_flight)
+        outlets, unread = self._counts()
+        disk_error = unread or self._disk_error
+        found = list(outlets.values())
+        in_memory = any(
+            counts.waiting + counts.in_flight
+            for outlet, counts in outlets.items()
+            if outlet is self._memory
+        )
         ages = [counts.oldest for counts in found if counts.oldest is not None]
         errors = [counts.last_error for counts in found if counts.last_error]
         return OutboxStatus(
@@ -274,37 +279,29 @@ class Retainer:
         await asyncio.to_thread(self.stop, timeout)
 
     def _write(
-        self,
-        bank_id: str,
-        write: Callable[[Store], RetainReceipt],
-        *,
-        keeps_reason: bool = False,
-    ) -> tuple[RetainReceipt, _Outlet | None]:
+        self, bank_id: str, write: Callable[[Store], T]
+    ) -> tuple[_Outlet, T] | RetainReceipt:
         """Write to disk; where that fails to memory, and say so loudly."""
         from sqlalchemy.exc import SQLAlchemyError
 
         try:
             outlet = self._on_disk()
             try:
-                receipt = write(outlet.store)
+                written = write(outlet.store)
             except (SQLAlchemyError, OSError) as error:
                 self._say_not_durable(error)
             else:
                 self._disk_error = None
-                return receipt, outlet
+                return outlet, written
             outlet = self._in_memory()
-            receipt = write(outlet.store)
+            return outlet, write(outlet.store)
         except HindsightError as error:
             _logger.error("Nothing was retained: %s", error)  # noqa: TRY400 - the message says it all
-            return RetainReceipt("failed", str(error), bank_id, error=error), None
+            return RetainReceipt("failed", str(error), bank_id, error=error)
         except Exception as fault:  # noqa: BLE001 - memory never breaks the agent
             _logger.error("Nothing was retained: %s", type(fault).__name__)  # noqa: TRY400 - a trace may quote
             failure = HindsightError(f"Retain failed within this package: {type(fault).__name__}.")
-            return RetainReceipt("failed", str(failure), bank_id, error=failure), None
-        if receipt.status == "queued" and not keeps_reason:
-            reason = f"not durable: {self._disk_error}"
-            receipt = RetainReceipt("queued", reason, bank_id, items=receipt.items)
-        return receipt, outlet
+            return RetainReceipt("failed", str(failure), bank_id, error=failure)
 
     def _say_not_durable(self, error: Exception) -> None:
         reason = _reason(error)
@@ -329,8 +326,7 @@ class Retainer:
     ) -> RetainReceipt:
         deadline = time.monotonic() + wait
         while True:
-            with _plainly():
-                note = outlet.store.note_state(document)
+            note = outlet.store.note_state(document)
             if note is None:
                 failure = HindsightError("The note is no longer in the outbox.")
                 return RetainReceipt("failed", str(failure), bank_id, error=failure)
@@ -359,9 +355,21 @@ class Retainer:
         with contextlib.suppress(RuntimeError):  # the interpreter is ending; it stays on disk
             outlet.delivery.wake(now=now)
 
-    def _outlets(self) -> list[_Outlet]:
-        disk = self._on_disk()
-        return [disk] if self._memory is None else [disk, self._memory]
+    def _counts(self) -> tuple[dict[_Outlet, Counts], str | None]:
+        """How each outlet stands, and why the disk cannot be read where memory has taken over."""
+        url = self._gateway.url
+        found = {}
+        error = None
+        try:
+            with _plainly():
+                found[self._on_disk()] = self._on_disk().store.counts(url)
+        except HindsightError as unread:
+            if self._memory is None:
+                raise
+            error = str(unread)
+        if self._memory is not None:
+            found[self._memory] = self._memory.store.counts(url)
+        return found, error
 
     def _on_disk(self) -> _Outlet:
         if self._disk is None:
@@ -411,6 +419,7 @@ class _Drafts:
         self._thread = thread
         self._kept = settings.retain
         self._texts: dict[int, str] = {}
+        self._seen: dict[str, str] = {}
         self._now = datetime.now(UTC)
 
     def at(self, indexes: Sequence[int]) -> list[Draft]:
@@ -426,10 +435,10 @@ class _Drafts:
             metadata = {
                 "thread": self._masked(self._thread),
                 "role": line.role,
-                "speaker": self._masked(line.speaker),
+                "speaker": self._masked(line.speaker) if line.name else line.speaker,
             }
             if line.message_id:
-                metadata["message_ids"] = self._masked(line.message_id)
+                metadata["message_ids"] = clean(line.message_id)
             payload = {
                 "content": self._text(index, self._kept.max_chars),
                 "context": self._context(index),
@@ -451,7 +460,9 @@ class _Drafts:
         return drafts
 
     def _masked(self, text: str) -> str:
-        return redact(clean(text)) if self._kept.redact else clean(text)
+        if text not in self._seen:
+            self._seen[text] = redact(clean(text)) if self._kept.redact else clean(text)
+        return self._seen[text]
 
     def _text(self, index: int, limit: int) -> str:
         if index not in self._texts:

@@ -2,9 +2,9 @@
 
 Kept is what people and the assistant said, which tools were called with what, and tool errors. Not
 kept are system messages, tool results that were not asked for, reasoning, images and files (a
-marker stands in their place), whatever Hindsight's own tools took or returned, and every recalled block,
-also where a model quotes it. Nothing here masks or cuts except `content` and `shortened`, which are
-applied to what is written down.
+marker stands in their place), whatever Hindsight's own tools took or returned, and every recalled
+block, also where a model quotes it. Nothing here masks or cuts except `content` and `shortened`,
+which are applied to what is written down.
 """
 
 from __future__ import annotations
@@ -207,7 +207,8 @@ def content(line: Line, *, mask: bool, max_chars: int) -> tuple[str, int]:
     lost = max(0, len(text) - max_chars) + len(line.said) - len(said)
     if lost:
         text = f"{text[:max_chars]} [cut: {lost} more characters]"
-    return f"{line.speaker}: {text}", lost
+    speaker = redact(line.speaker) if mask and line.name else line.speaker
+    return f"{speaker}: {text}", lost
 
 
 def shortened(text: str, limit: int) -> str:

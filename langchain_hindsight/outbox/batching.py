@@ -78,17 +78,17 @@ def plan(entries: Sequence[Entry], *, unit: Unit, limit: int, busy: Collection[s
         busy: Documents of requests that are not settled yet; theirs has to wait.
     """
     groups = _grouped(entries, unit)
-    if len(entries) > limit and len(groups) > 1:
+    if len(entries) > limit and len(groups) > 1 and not entries[-1].regrouped:
         groups = [group for group in groups if entries[-1] not in group]
     items: list[Item] = []
     seen = set(busy)
     room = limit
     for group in groups:
-        whole = group[:limit]
+        whole = group if group[0].regrouped else group[:limit]
         document = whole[0].document
         if document in seen:
             continue
-        if len(whole) > room:
+        if len(whole) > room and items:
             break
         seen.add(document)
         room -= len(whole)

@@ -14,7 +14,7 @@ import queue
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
@@ -214,10 +214,10 @@ class Delivery:
         await self._database_call(self._store.prune)
         return 0.0
 
-    async def _survive(self, work: Callable[[], Any]) -> float:
+    async def _survive(self, work: Callable[[], Awaitable[float]]) -> float:
         """Do it, and whatever it raises, go on later."""
         try:
-            return float(await work())
+            return await work()
         except Exception as error:  # noqa: BLE001 - the delivery outlives every fault
             _logger.warning("Delivery from the outbox failed: %s", _plain(error))
             self._changed()
@@ -293,7 +293,6 @@ class Delivery:
             self._changed()
 
     async def _drain(self, lane: Lane, wanted: asyncio.Event) -> None:
-        unit = await self._unit(lane.bank_id)
         limit = self._settings.outbox.batch_size
         pause = _POLL[0]
         while not self._stopping:
@@ -301,6 +300,7 @@ class Delivery:
             accepted = await self._database_call(self._store.accepted, lane)
             batch = None
             if len(accepted) < _MAX_ACCEPTED:
+                unit = await self._unit(lane.bank_id)
                 form = self._store.next_batch
                 batch = await self._database_call(form, lane, unit=unit, limit=limit)
             if batch is not None:
@@ -392,8 +392,9 @@ class Delivery:
             if paused:
                 return PROBE
             longest = self._settings.outbox.retry_max_delay
-            seconds = min(FIRST_PAUSE * 2 ** min(failures, 20), longest)
-            return max(seconds * random.uniform(0.5, 1.0), error.retry_after or 0.0)  # noqa: S311 - spreads load
+            seconds = min(FIRST_PAUSE * 2.0 ** min(failures, 20), longest)
+            jittered = seconds * random.uniform(0.5, 1.0)  # noqa: S311 - it only spreads load
+            return max(jittered, error.retry_after or 0.0)
 
         was_paused = await self._database_call(
             self._store.postpone, lane, delay=delay, error=str(error), paused=paused

@@ -2,14 +2,14 @@
 
 The walk costs what is new, whatever the length of the thread. Ids come first. Where no id is known,
 because they are missing or were issued anew, the place where the conversation stood last is
-compared, and after that the conversation is laid along what is known. What nothing shows to have been
-seen is new: a doubt is settled for keeping.
+compared, and after that the conversation is laid along what is known. What nothing shows to have
+been seen is new: a doubt is settled for keeping.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Protocol
 
@@ -78,6 +78,8 @@ class _Place:
     start: int
     seq: int
     missed: tuple[int, ...] = ()
+    ids_unread: bool = False
+    """Whether ids behind it may be known all the same, in another order."""
 
 
 def whats_new(transcript: Transcript, thread: Thread | None) -> News:
@@ -93,7 +95,8 @@ def whats_new(transcript: Transcript, thread: Thread | None) -> News:
     place = _walk(transcript, thread, edited)
     if place is not None:
         place = _follow(transcript, thread, place)
-    return _news(transcript, place, tuple(edited), thread)
+    news = _news(transcript, place, tuple(edited), thread)
+    return _without_known(transcript, thread, news) if place and place.ids_unread else news
 
 
 def _news(
@@ -108,6 +111,17 @@ def _news(
         fresh = sorted({*place.missed, *fresh})
     length = fresh[-1] + 1 if fresh else (0 if thread is None else thread.length)
     return News(tuple(fresh), edited, None if place is None else place.seq, length)
+
+
+def _without_known(transcript: Transcript, thread: Thread, news: News) -> News:
+    """What is fresh by its place and not known by its id."""
+    ids = {index: name for index in news.fresh if (name := transcript.message_id(index))}
+    names = list(ids.values())
+    known: dict[str, Known] = {}
+    for start in range(0, len(names), CHUNK):
+        known.update(thread.by_id(names[start : start + CHUNK]))
+    fresh = tuple(index for index in news.fresh if ids.get(index) not in known)
+    return replace(news, fresh=fresh)
 
 
 def _walk(transcript: Transcript, thread: Thread, edited: list[tuple[int, Known]]) -> _Place | None:
@@ -158,7 +172,7 @@ def _follow(transcript: Transcript, thread: Thread, place: _Place) -> _Place:
             start, seq = index + 1, known.seq
         elif line.is_speech:
             break
-    return _Place(start, seq, place.missed)
+    return replace(place, start=start, seq=seq)
 
 
 def _where_it_stood(transcript: Transcript, thread: Thread) -> _Place | None:
@@ -172,7 +186,9 @@ def _where_it_stood(transcript: Transcript, thread: Thread) -> _Place | None:
             break
         if line.fingerprint != wanted.pop(0):
             return None
-    return None if wanted or not tail else _Place(thread.length, tail[-1].seq)
+    if wanted or not tail:
+        return None
+    return _Place(thread.length, tail[-1].seq, ids_unread=True)
 
 
 def _laid_along(transcript: Transcript, thread: Thread) -> _Place | None:

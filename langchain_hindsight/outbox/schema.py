@@ -48,6 +48,9 @@ SCHEMA_VERSION = 1
 BUSY_TIMEOUT_MS = 2_000
 """How long SQLite waits for another process's transaction."""
 
+READS = "hindsight_reads"
+"""The execution option of a connection that only reads, and so takes no lock of SQLite's."""
+
 WAITING, BATCHED, DELIVERED, DEAD = "waiting", "batched", "delivered", "dead"
 RECORDED, ACCEPTED, DONE, FAILED = "recorded", "accepted", "done", "failed"
 
@@ -206,7 +209,7 @@ def _sqlite(url: URL, settings: OutboxSettings) -> Engine:
     options: dict[str, Any] = {"pool_reset_on_return": None}
     if is_file(url):
         _make_private(Path(str(url.database)))
-        options |= {"pool_size": 1, "max_overflow": 0}
+        options |= {"pool_size": 2, "max_overflow": 0}
     else:
         options = {"poolclass": StaticPool}
     engine = create_engine(
@@ -228,8 +231,8 @@ def _sqlite(url: URL, settings: OutboxSettings) -> Engine:
 
     @event.listens_for(engine, "begin")
     def _begin(connection: Connection) -> None:
-        reads = connection.get_execution_options().get("hindsight_reads", False)
-        connection.exec_driver_sql("BEGIN" if reads else "BEGIN IMMEDIATE")
+        if not connection.get_execution_options().get(READS, False):
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
 
     return engine
 
@@ -272,8 +275,8 @@ def _check_version(connection: Connection) -> None:
     if found > SCHEMA_VERSION:
         msg = (
             f"The outbox has schema {found}, written by a newer langchain-hindsight; this one "
-            f"knows up to {SCHEMA_VERSION}. Upgrade the package, or set outbox.url to another place. "
-            "Nothing was changed."
+            f"knows up to {SCHEMA_VERSION}. Upgrade the package, or set outbox.url to another "
+            "place. Nothing was changed."
         )
         raise NewerOutboxError(msg)
 

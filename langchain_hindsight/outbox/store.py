@@ -1,7 +1,7 @@
 """The outbox's database: entries, leases and what became of them, each step one transaction.
 
-Every method is synchronous and safe to call from any thread; what it does is on disk when it returns,
-or not done at all. Several processes, on one machine or many, may share the database.
+Every method is synchronous and safe to call from any thread; what it does is on disk when it
+returns, or not done at all. Several processes, on one machine or many, may share the database.
 """
 
 from __future__ import annotations
@@ -52,6 +52,7 @@ from langchain_hindsight.outbox.schema import (
     DELIVERED,
     DONE,
     FAILED,
+    READS,
     RECORDED,
     WAITING,
     batches,
@@ -180,21 +181,29 @@ class Store:
         named = settings if url is None else settings.model_copy(update={"url": url})
         self._settings = settings
         self._url = outbox_url(named)
-        self.owner = uuid4().hex
-        self._lock = threading.RLock()
-        self._engine: Engine | None = None
+        self._forget()
 
     def renew_after_fork(self) -> None:
         """Leave what was inherited alone; this process opens its own."""
-        abandon(self._engine, self._lock)
+        abandon(self._engine, self._reader, self._writer, self._lock)
+        self._forget()
+
+    def _forget(self) -> None:
         self.owner = uuid4().hex
         self._lock = threading.RLock()
-        self._engine = None
+        self._engine: Engine | None = None
+        self._reader: Connection | None = None
+        self._writer: Connection | None = None
 
     def close(self) -> None:
         """Close the connections; a use after this opens them again."""
         with self._lock:
-            engine, self._engine = self._engine, None
+            open_ones = (self._reader, self._writer)
+            engine = self._engine
+            self._reader = self._writer = self._engine = None
+            for connection in open_ones:
+                if connection is not None:
+                    connection.close()
             if engine is not None:
                 engine.dispose()
 
@@ -257,9 +266,9 @@ class Store:
             connection.execute(insert(entries), rows)
 
     def _rows(
-        self, connection: Connection, work: _Writing, lane: int, thread: int, seq: int
+        self, connection: Connection, work: _Writing, lane: int, thread: int, last_seq: int
     ) -> list[dict[str, Any]]:
-        now, parent = time.time(), work.news.parent
+        now, parent, seq = time.time(), work.news.parent, last_seq
         seen: dict[str, int] = {}
         ids: set[str] = set()
         rows = []
@@ -267,7 +276,9 @@ class Store:
             seq += 1
             name = one.message_id if one.message_id not in ids else None
             if name is None:
-                if one.fingerprint not in seen:
+                if one.fingerprint not in seen and not last_seq:
+                    seen[one.fingerprint] = 0
+                elif one.fingerprint not in seen:
                     seen[one.fingerprint] = _occurrences(connection, thread, one.fingerprint)
                 key = f"{one.fingerprint}#{seen[one.fingerprint]}"
                 seen[one.fingerprint] += 1
@@ -424,14 +435,7 @@ class Store:
             ).scalar()
             if recorded is not None:
                 return _load(connection, lane.bank_id, recorded)
-            waiting = _readable(
-                connection,
-                _entry_rows(
-                    connection,
-                    and_(entries.c.lane == lane.id, entries.c.state == WAITING),
-                    limit=limit + 1,
-                ),
-            )
+            waiting = _readable(connection, _next_rows(connection, lane.id, limit + 1))
             busy = connection.execute(
                 select(entries.c.document)
                 .where(entries.c.lane == lane.id, entries.c.state == BATCHED)
@@ -691,22 +695,23 @@ class Store:
         with self._lock:
             for attempt in range(_TRIES):
                 try:
-                    engine = self._open()
-                    with engine.connect() as connection:
-                        if reads:
-                            connection.execution_options(hindsight_reads=True)
-                        with connection.begin():
-                            return work(connection)
+                    connection = self._connection(reads=reads)
+                    with connection.begin():
+                        return work(connection)
                 except DatabaseError as error:
                     if not self._recovers(error, attempt):
                         raise
             msg = "The outbox is changed by others faster than this process can."
             raise HindsightError(msg)
 
-    def _open(self) -> Engine:
-        if self._engine is None:
-            self._engine = open_engine(self._url, self._settings)
-        return self._engine
+    def _connection(self, *, reads: bool) -> Connection:
+        """One of two connections that stay open: taking one anew costs as much as the work."""
+        if self._engine is None or self._writer is None or self._reader is None:
+            engine = open_engine(self._url, self._settings)
+            self._writer = engine.connect()
+            self._reader = engine.connect().execution_options(**{READS: True})
+            self._engine = engine
+        return self._reader if reads else self._writer
 
     def _recovers(self, error: DBAPIError, attempt: int) -> bool:
         """Whether the same work may succeed when it is done once more."""
@@ -995,6 +1000,21 @@ def _near(transcript: Transcript, index: int, row: Any) -> int | None:  # noqa: 
 def _entry_rows(connection: Connection, which: Any, limit: int | None = None) -> list[Any]:  # noqa: ANN401
     query = select(entries).where(which).order_by(entries.c.id).limit(limit).with_for_update()
     return list(connection.execute(query))
+
+
+def _next_rows(connection: Connection, lane: int, limit: int) -> list[Any]:
+    """The oldest waiting rows; of a document that goes out again, all of it."""
+    waiting = and_(entries.c.lane == lane, entries.c.state == WAITING)
+    rows = _entry_rows(connection, waiting, limit)
+    documents = {row.document for row in rows if row.regrouped}
+    if documents:
+        whole = _entry_rows(connection, and_(waiting, entries.c.document.in_(documents)))
+        rows = sorted({row.id: row for row in (*rows, *whole)}.values(), key=_id)
+    return rows
+
+
+def _id(row: Any) -> int:  # noqa: ANN401 - a row
+    return int(row.id)
 
 
 def _readable(connection: Connection, rows: Sequence[Any]) -> list[Entry]:

@@ -1,0 +1,74 @@
+"""A server that fails on demand: what stands between us and Hindsight, not Hindsight itself."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+
+from langchain_hindsight.background_loop import BackgroundLoop
+from langchain_hindsight.gateway import GatewayError, OperationStatus
+
+URL = "http://memory.example"
+
+
+def failure(kind, **more):
+    return GatewayError(f"{kind}!", kind=kind, **more)
+
+
+class ScriptedServer:
+    """Answers as scripted, and after that as a server that is well."""
+
+    def __init__(self):
+        self.url = URL
+        self.loop = BackgroundLoop()
+        self.retains = deque()
+        self.statuses = deque()
+        self.poison = ()
+        self.slow = {}
+        self.facts = False
+        self.asked_facts = 0
+        self.requests = []
+        self.stored = {}
+        self.sent = threading.Condition()
+        self._operations = {}
+
+    async def retain(self, bank_id, items, *, operation_id):
+        with self.sent:
+            self.requests.append((bank_id, operation_id, items))
+            self.sent.notify_all()
+        if bank_id in self.slow:
+            await asyncio.sleep(self.slow[bank_id])
+        if self.retains:
+            answer = self.retains.popleft()
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+        if any(word in item["content"] for item in items for word in self.poison):
+            raise failure("rejected", status=422)
+        if operation_id not in self._operations:
+            self._operations[operation_id] = "completed"
+            for item in items:
+                self.stored[item["document_id"]] = item["content"]
+        return len(items)
+
+    async def operation_status(self, bank_id, operation_id):
+        if self.statuses:
+            answer = self.statuses.popleft()
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+        return OperationStatus(self._operations.get(operation_id, "not_found"))
+
+    async def extracts_facts(self, bank_id):
+        self.asked_facts += 1
+        if isinstance(self.facts, Exception):
+            raise self.facts
+        return self.facts
+
+    def contents(self):
+        return sorted(self.stored.values())
+
+    def wait_for_requests(self, count, timeout=10):
+        with self.sent:
+            assert self.sent.wait_for(lambda: len(self.requests) >= count, timeout)

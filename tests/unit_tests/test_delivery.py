@@ -1,0 +1,314 @@
+from __future__ import annotations
+
+import logging
+import threading
+
+import pytest
+from langchain_core.messages import AIMessage, HumanMessage
+from scripted_server import ScriptedServer, failure
+
+from langchain_hindsight.banks import LifeBank, ProjectBank
+from langchain_hindsight.gateway import OperationStatus
+from langchain_hindsight.outbox import delivery
+from langchain_hindsight.retain import Retainer
+from langchain_hindsight.settings import HindsightSettings, OutboxSettings, RetainSettings
+
+BANK = ProjectBank("work", "p")
+
+
+@pytest.fixture(autouse=True)
+def _short_pauses(monkeypatch):
+    monkeypatch.setattr(delivery, "FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(delivery, "PROBE", 0.05)
+    monkeypatch.setattr(delivery, "_POLL", (0.005, 0.01))
+
+
+@pytest.fixture
+def server():
+    scripted = ScriptedServer()
+    yield scripted
+    scripted.loop.close()
+
+
+@pytest.fixture
+def open_retainer(server, tmp_path):
+    opened = []
+
+    def open_one(*, unit="message", on_accepted=lambda _: None, **outbox):
+        settings = HindsightSettings(
+            retain=RetainSettings(unit=unit),
+            outbox=OutboxSettings(
+                **{"url": f"sqlite:///{(tmp_path / 'outbox.db').as_posix()}"} | outbox
+            ),
+        )
+        opened.append(Retainer(server, settings, on_accepted=on_accepted))
+        return opened[-1]
+
+    yield open_one
+    for retainer in opened:
+        retainer.stop(0)
+
+
+def turn(*texts):
+    kinds = (HumanMessage, AIMessage)
+    return [kinds[at % 2](text, id=f"id-{text}") for at, text in enumerate(texts)]
+
+
+def test_what_is_retained_is_delivered_once_and_its_bank_told_of(server, open_retainer):
+    told = []
+    retainer = open_retainer(on_accepted=told.append)
+    retainer.retain_transcript(BANK, turn("a", "b"), thread_id="t")
+    report = retainer.flush(10)
+    assert (report.delivered, report.waiting, report.timed_out) == (2, 0, False)
+    assert server.contents() == ["assistant: b", "user: a"]
+    assert set(told) == {"work"}
+
+
+@pytest.mark.parametrize("kind", ["unreachable", "timeout", "busy", "server"])
+def test_a_failure_that_may_pass_is_tried_again_as_the_same_operation(server, open_retainer, kind):
+    server.retains.extend([failure(kind), failure(kind)])
+    retainer = open_retainer()
+    retainer.retain_transcript(BANK, turn("a", "b"), thread_id="t")
+    assert not retainer.flush(10).timed_out
+    assert len({operation for _, operation, _ in server.requests}) == 1
+    assert len(server.requests) == 3
+    assert len(server.stored) == 2
+
+
+def test_an_answer_that_nothing_was_stored_is_no_delivery(server, open_retainer):
+    server.retains.append(0)
+    retainer = open_retainer()
+    retainer.retain_transcript(BANK, turn("a"), thread_id="t")
+    assert retainer.flush(10).delivered == 1
+    assert len(server.requests) == 2
+
+
+def test_a_server_is_given_the_time_that_it_asks_for(server, open_retainer):
+    server.retains.append(failure("busy", retry_after=30.0))
+    retainer = open_retainer()
+    retainer.retain_transcript(BANK, turn("a"), thread_id="t")
+    report = retainer.flush(0.5)
+    assert report.timed_out
+    assert report.waiting == 1
+    assert len(server.requests) == 1
+
+
+def test_pauses_grow_with_each_failure_and_stay_under_the_longest(
+    server, open_retainer, monkeypatch
+):
+    pauses = []
+    retainer = open_retainer(retry_max_delay=0.05)
+    store = retainer._on_disk().store
+    postpone = store.postpone
+
+    def listen(lane, *, delay, error, paused):
+        pauses.extend([delay(0), delay(1), delay(30)])
+        return postpone(lane, delay=delay, error=error, paused=paused)
+
+    monkeypatch.setattr(store, "postpone", listen)
+    server.retains.append(failure("unreachable"))
+    retainer.retain_transcript(BANK, turn("a"), thread_id="t")
+    retainer.flush(10)
+    first, second, late = pauses[:3]
+    assert 0.005 <= first <= 0.01
+    assert 0.01 <= second <= 0.02
+    assert 0.025 <= late <= 0.05
+
+
+def test_a_poisoned_entry_becomes_a_dead_letter_with_the_reason_and_the_others_go_on(
+    server, open_retainer, caplog
+):
+    server.poison = ("poison",)
+    retainer = open_retainer()
+    retainer.retain_transcript(BANK, turn("a", "b", "poison", "c", "d"), thread_id="t")
+    report = retainer.flush(10)
+    assert (report.delivered, report.dead, report.waiting) == (4, 1, 0)
+    assert len(server.stored) == 4
+    assert "dead letter" in caplog.text
+    assert "poison" not in caplog.text
+
+
+def test_an_operation_that_fails_later_becomes_a_dead_letter(server, open_retainer):
+    server.statuses.extend([OperationStatus("processing"), OperationStatus("failed", "no LLM")])
+    retainer = open_retainer()
+    retainer.retain_transcript(BANK, turn("a"), thread_id="t")
+    assert retainer.flush(10).dead == 1
+    (letter,) = retainer._on_disk().store.dead_letters()
+    assert "no LLM" in letter.error
+
+
+def test_an_operation_that_never_arrived_is_sent_again(server, open_retainer):
+    server.statuses.append(OperationStatus("not_found"))
+    retainer = open_retainer()
+    retainer.retain_transcript(BANK, turn("a"), thread_id="t")
+    assert retainer.flush(10).delivered == 1
+    assert len(server.requests) == 2
+    assert len(server.stored) == 1
+
+
+def test_a_poll_that_fails_is_asked_again_without_sending_anew(server, open_retainer):
+    server.statuses.append(failure("unreachable"))
+    retainer = open_retainer()
+    retainer.retain_transcript(BANK, turn("a"), thread_id="t")
+    assert retainer.flush(10).delivered == 1
+    assert len(server.requests) == 1
+
+
+def test_a_refused_key_pauses_the_bank_says_so_once_and_goes_on_when_it_is_cured(
+    server, open_retainer, caplog
+):
+    server.retains.extend([failure("auth", status=401)] * 3)
+    retainer = open_retainer()
+    with caplog.at_level(logging.ERROR):
+        retainer.retain_transcript(BANK, turn("a"), thread_id="t")
+        server.wait_for_requests(1)
+        server.wait_for_requests(4)
+    report = retainer.flush(10)
+    assert (report.dead, report.waiting) == (0, 0)
+    assert len(server.stored) == 1
+    assert retainer.status().paused == ()
+    assert sum("paused" in record.message for record in caplog.records) == 1
+
+
+def test_a_paused_bank_is_named_and_a_flush_does_not_wait_for_it(
+    server, open_retainer, monkeypatch
+):
+    monkeypatch.setattr(delivery, "PROBE", 60.0)
+    server.retains.extend([failure("auth", status=403)] * 9)
+    retainer = open_retainer()
+    retainer.retain_transcript(BANK, turn("a"), thread_id="t")
+    report = retainer.flush(30)
+    assert (report.timed_out, report.waiting, report.dead) == (False, 1, 0)
+    assert retainer.status().paused == ("work",)
+
+
+def test_one_slow_bank_holds_up_no_other(server, open_retainer):
+    server.slow["slow"] = 30.0
+    retainer = open_retainer()
+    retainer.retain_transcript(ProjectBank("slow", "p"), turn("s"), thread_id="t")
+    server.wait_for_requests(1)
+    retainer.retain_transcript(BANK, turn("a"), thread_id="t")
+    server.wait_for_requests(2)
+    assert server.requests[1][0] == "work"
+
+
+def test_what_cannot_be_delivered_for_as_long_as_configured_becomes_a_dead_letter(
+    server, open_retainer
+):
+    server.retains.extend([failure("unreachable")] * 50)
+    retainer = open_retainer(retry_for=0.05)
+    retainer.retain_transcript(BANK, turn("a"), thread_id="t")
+    assert retainer.flush(10).dead == 1
+
+
+@pytest.mark.parametrize(("facts", "items"), [(True, 1), (False, 2), (None, 2)])
+def test_auto_sends_a_turn_to_a_bank_that_extracts_facts_and_messages_to_others(
+    server, open_retainer, facts, items
+):
+    server.facts = facts
+    retainer = open_retainer(unit="auto")
+    retainer.retain_transcript(BANK, turn("a", "b"), thread_id="t")
+    retainer.flush(10)
+    assert len(server.stored) == items
+
+
+def test_auto_asks_a_bank_once(server, open_retainer):
+    server.facts = True
+    retainer = open_retainer(unit="auto")
+    for at in range(3):
+        retainer.retain_transcript(BANK, turn(f"a{at}", f"b{at}"), thread_id="t")
+        retainer.flush(10)
+    assert server.asked_facts == 1
+
+
+def test_a_fault_in_what_is_told_of_a_delivery_stops_nothing(server, open_retainer):
+    def fail(_):
+        msg = "cache"
+        raise RuntimeError(msg)
+
+    retainer = open_retainer(on_accepted=fail)
+    retainer.retain_transcript(BANK, turn("a"), thread_id="t")
+    assert retainer.flush(10).delivered == 1
+
+
+def test_a_fault_of_the_database_is_survived(server, open_retainer, monkeypatch):
+    monkeypatch.setattr(delivery, "_FAULT_PAUSE", 0.01)
+    retainer = open_retainer()
+    store = retainer._on_disk().store
+    claim, failed = store.claim, threading.Event()
+
+    def fail_once(url):
+        if not failed.is_set():
+            failed.set()
+            msg = "disk"
+            raise OSError(msg)
+        return claim(url)
+
+    monkeypatch.setattr(store, "claim", fail_once)
+    retainer.retain_transcript(BANK, turn("a"), thread_id="t")
+    assert retainer.flush(10).delivered == 1
+    assert failed.is_set()
+
+
+def test_stopping_delivers_for_its_time_and_leaves_the_rest_to_the_next_process(
+    server, open_retainer
+):
+    server.retains.extend([failure("unreachable")] * 100)
+    first = open_retainer()
+    first.retain_transcript(BANK, turn("a"), thread_id="t")
+    first.stop(0.2)
+    assert server.stored == {}
+    server.retains.clear()
+    second = open_retainer()
+    second.start()
+    assert second.flush(10).waiting == 0
+    assert server.contents() == ["user: a"]
+
+
+def test_stopping_twice_and_without_work_is_harmless(server, open_retainer):
+    retainer = open_retainer()
+    retainer.stop(1)
+    retainer.stop(1)
+    assert not server.loop.is_open
+
+
+def test_two_retainers_share_an_outbox_and_send_nothing_twice(server, open_retainer):
+    one, two = open_retainer(), open_retainer()
+    for at in range(10):
+        one.retain_transcript(BANK, turn(f"a{at}"), thread_id=f"t{at}")
+        two.retain_transcript(BANK, turn(f"a{at}", f"b{at}"), thread_id=f"t{at}")
+    assert not one.flush(20).timed_out
+    assert not two.flush(20).timed_out
+    documents = [item["document_id"] for _, _, items in server.requests for item in items]
+    assert len(documents) == len(set(documents)) == 20
+
+
+def test_a_note_that_is_stored_says_so(server, open_retainer):
+    receipt = open_retainer().retain_note(LifeBank("life"), "likes tea", wait=10)
+    assert receipt.status == "stored"
+    assert receipt.operation_ids == (server.requests[0][1],)
+    assert server.contents() == ["likes tea"]
+
+
+def test_a_note_says_queued_and_why_when_the_server_is_away_and_is(server, open_retainer):
+    server.retains.append(failure("unreachable"))
+    retainer = open_retainer()
+    receipt = retainer.retain_note(BANK, "use tabs", wait=10)
+    assert (receipt.status, receipt.reason) == ("queued", "unreachable!")
+    assert retainer.flush(10).waiting == 0
+    assert server.contents() == ["use tabs"]
+
+
+def test_a_note_that_is_refused_says_failed_and_why(server, open_retainer):
+    server.poison = ("tabs",)
+    receipt = open_retainer().retain_note(BANK, "use tabs", wait=10)
+    assert receipt.status == "failed"
+    assert "rejected!" in receipt.reason
+    assert receipt.error is not None
+
+
+def test_a_note_that_takes_longer_than_one_waits_for_is_queued(server, open_retainer):
+    server.statuses.extend([OperationStatus("processing")] * 1000)
+    receipt = open_retainer().retain_note(BANK, "use tabs", wait=0.2)
+    assert receipt.status == "queued"
+    assert "not finished" in receipt.reason

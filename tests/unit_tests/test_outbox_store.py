@@ -1,0 +1,494 @@
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+import stat
+import sys
+import time
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from langchain_core.messages import AIMessage, HumanMessage
+
+from langchain_hindsight.errors import ConfigurationError
+from langchain_hindsight.outbox.store import LEASE, Draft, OutboxFullError, Scope, Store
+from langchain_hindsight.settings import OutboxSettings
+from langchain_hindsight.transcript import Transcript
+
+SERVER = "http://memory.example"
+
+
+def open_store(path=None, **caps):
+    url = "sqlite://" if path is None else f"sqlite:///{path.as_posix()}"
+    return Store(OutboxSettings(url=url, **caps))
+
+
+@pytest.fixture
+def store(tmp_path):
+    opened = open_store(tmp_path / "outbox.db")
+    yield opened
+    opened.close()
+
+
+def drafts(transcript):
+    def at(indexes):
+        return [
+            Draft(
+                index=index,
+                message_id=transcript.message_id(index),
+                fingerprint=transcript.line(index).fingerprint,
+                speech=transcript.line(index).is_speech,
+                starts_turn=transcript.line(index).starts_turn,
+                payload=payload(transcript.line(index).said),
+            )
+            for index in indexes
+        ]
+
+    return at
+
+
+def payload(text):
+    return json.dumps(
+        {
+            "content": text,
+            "context": None,
+            "metadata": {},
+            "tags": ["project:p"],
+            "scopes": [["project:p"]],
+            "said_at": "2026-03-01T10:00:00+00:00",
+        }
+    )
+
+
+def retain(store, messages, thread="t", bank="b", server=SERVER):
+    transcript = Transcript(messages, roles=("human", "ai"), tools=())
+    scope = Scope(server, bank, "project:p", thread)
+    return store.retain(scope, transcript, drafts(transcript))
+
+
+def deliver(store, *, unit="message", limit=50, server=SERVER):
+    """Deliver everything as Hindsight takes it: a document sent again replaces what it held."""
+    taken = {}
+    for lane in store.claim(server):
+        while batch := store.next_batch(lane, unit=unit, limit=limit):
+            for item in batch.request():
+                taken[item["document_id"]] = item["content"]
+            store.mark_accepted(lane, batch.operation_id)
+            store.mark_done(lane, batch.operation_id)
+        store.release([lane.id])
+    return taken
+
+
+def said(*texts, ids=True):
+    kinds = (HumanMessage, AIMessage)
+    return [kinds[at % 2](text, id=f"id-{text}" if ids else None) for at, text in enumerate(texts)]
+
+
+def contents(store, **how):
+    return list(deliver(store, **how).values())
+
+
+def test_a_whole_thread_passed_again_with_its_new_part_adds_only_that(store):
+    assert retain(store, said("a", "b")) == 2
+    assert retain(store, said("a", "b")) == 0
+    assert retain(store, said("a", "b", "c", "d")) == 2
+    assert contents(store) == ["a", "b", "c", "d"]
+
+
+def test_the_new_part_alone_is_as_good_as_the_whole(store):
+    retain(store, said("a", "b"))
+    assert retain(store, said("c", "d")) == 2
+    assert retain(store, said("c", "d")) == 0
+
+
+def test_ids_issued_anew_repeat_nothing(store):
+    retain(store, said("a", "b", "c", "d"))
+    renamed = [m.model_copy(update={"id": f"new-{m.content}"}) for m in said("a", "b", "c", "d")]
+    assert retain(store, [*renamed, HumanMessage("e", id="e")]) == 1
+
+
+def test_without_ids_a_repeat_is_known_and_the_same_words_said_again_are_not(store):
+    assert retain(store, said("hi", "hello", ids=False)) == 2
+    assert retain(store, said("hi", "hello", ids=False)) == 0
+    assert retain(store, said("hi", "hello", "hi", "hello", ids=False)) == 2
+    assert len(deliver(store)) == 4
+
+
+def test_without_ids_another_turn_that_ends_alike_is_new(store):
+    retain(store, said("a", "ok", ids=False))
+    assert retain(store, said("b", "ok", ids=False)) == 2
+
+
+def test_the_same_short_turn_said_again_under_new_ids_is_new(store):
+    retain(store, said("a", "b", "yes", "done"))
+    again = [HumanMessage("yes", id="y2"), AIMessage("done", id="d2")]
+    assert retain(store, again) == 2
+
+
+@pytest.mark.parametrize("ids", [True, False])
+def test_a_history_that_was_trimmed_repeats_and_loses_nothing(store, ids):
+    retain(store, said(*"abcdefghij", ids=ids))
+    assert retain(store, said(*"ghijkl", ids=ids)) == 2
+    assert sorted(contents(store)) == sorted("abcdefghijkl")
+
+
+def test_a_summary_in_place_of_the_beginning_repeats_and_loses_nothing(store):
+    retain(store, said(*"abcdefgh"))
+    summary = HumanMessage("so far ...", id="s", additional_kwargs={"lc_source": "summarization"})
+    assert retain(store, [summary, *said(*"efghij")[0:6]]) == 2
+
+
+def test_a_fork_retains_what_is_different_and_going_back_repeats_nothing(store):
+    retain(store, said("a", "b", "c", "d"))
+    fork = said("a", "b", "x", "y")
+    assert retain(store, fork) == 2
+    assert retain(store, said("a", "b", "c", "d", "e", "f")) == 2
+    assert retain(store, fork) == 0
+
+
+def test_a_turn_run_again_from_a_checkpoint_with_the_same_words_is_one(store):
+    retain(store, said("a", "b", "c", "d"))
+    again = [*said("a", "b", "c"), AIMessage("d", id="another")]
+    assert retain(store, again) == 0
+
+
+def test_an_edited_message_replaces_its_document(store):
+    retain(store, said("a", "b"))
+    first = deliver(store)
+    edited = [HumanMessage("A!", id="id-a"), AIMessage("b", id="id-b")]
+    assert retain(store, edited) == 1
+    second = deliver(store)
+    assert {**first, **second} == dict(zip(first, ["A!", "b"], strict=True))
+    assert retain(store, edited) == 0
+
+
+def test_an_edit_that_is_taken_back_goes_out_under_another_operation(store):
+    operations = []
+    for text in ("a", "A", "a"):
+        retain(store, [HumanMessage(text, id="1")])
+        (lane,) = store.claim(SERVER)
+        batch = store.next_batch(lane, unit="message", limit=9)
+        operations.append(batch.operation_id)
+        store.mark_done(lane, batch.operation_id)
+    assert len(set(operations)) == 3
+
+
+def test_an_edit_of_one_message_of_a_delivered_turn_sends_the_turn_again_whole(store):
+    retain(store, said("a", "b"))
+    (document,) = deliver(store, unit="turn")
+    retain(store, [HumanMessage("A!", id="id-a"), AIMessage("b", id="id-b")])
+    assert deliver(store, unit="turn", limit=1) == {document: "A!\n\nb"}
+
+
+def test_an_edit_whose_turn_is_no_longer_at_hand_overwrites_nothing(store):
+    retain(store, said("a", "b"))
+    (document,) = deliver(store, unit="turn")
+    retain(store, [HumanMessage("A!", id="id-a")])
+    second = deliver(store, unit="turn")
+    assert list(second.values()) == ["A!"]
+    assert document not in second
+
+
+def test_an_edit_before_delivery_goes_out_once(store):
+    retain(store, said("a", "b"))
+    retain(store, [HumanMessage("A!", id="id-a"), AIMessage("b", id="id-b")])
+    assert contents(store) == ["A!", "b"]
+
+
+def test_an_edit_while_its_request_is_under_way_goes_out_afterwards(store):
+    retain(store, said("a", "b"))
+    (lane,) = store.claim(SERVER)
+    batch = store.next_batch(lane, unit="turn", limit=9)
+    retain(store, [HumanMessage("A!", id="id-a"), AIMessage("b", id="id-b")])
+    resent = store.next_batch(lane, unit="turn", limit=9)
+    assert (resent.operation_id, resent.request()) == (batch.operation_id, batch.request())
+    store.mark_accepted(lane, batch.operation_id)
+    assert store.next_batch(lane, unit="turn", limit=9) is None
+    store.mark_done(lane, batch.operation_id)
+    again = store.next_batch(lane, unit="turn", limit=9)
+    assert again.request()[0]["content"] == "A!\n\nb"
+    assert again.items[0].document == batch.items[0].document
+
+
+def test_the_same_id_twice_in_one_list_loses_neither(store):
+    assert retain(store, [HumanMessage("a", id="1"), AIMessage("b", id="1")]) == 2
+    assert contents(store) == ["a", "b"]
+
+
+def test_a_known_message_moved_behind_many_new_ones_breaks_nothing(store):
+    retain(store, said(*"abcdefgh"))
+    messages = said(*"abcdefgh")
+    later = [HumanMessage(f"n{at}", id=f"n{at}") for at in range(20)]
+    assert retain(store, [*messages, *later[:3], messages[0], *later[3:]]) == 20
+
+
+steps = st.lists(
+    st.sampled_from(["turn", "repeat", "trim", "reissue", "part", "deliver", "edit"]),
+    min_size=3,
+    max_size=14,
+)
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@given(steps=steps, unit=st.sampled_from(["message", "turn"]), ids=st.booleans())
+def test_every_message_is_stored_exactly_once_whatever_happens_to_the_list(steps, unit, ids):
+    store = open_store()
+    shown, everything, stored, number = [], {}, {}, 0
+    for step in steps:
+        if step == "turn":
+            for kind in (HumanMessage, AIMessage):
+                number += 1
+                name = f"m{number}" if ids else None
+                shown.append(kind(f"text {number};", id=name))
+                everything[number] = f"text {number};"
+        elif step == "trim":
+            shown = shown[max(0, len(shown) - 4) :]
+        elif step == "reissue" and not ids:
+            shown = [m.model_copy(update={"id": None}) for m in shown]
+        elif step == "edit" and ids and shown:
+            edited = shown[-1].model_copy(update={"content": f"edited {number};"})
+            shown = [*shown[:-1], edited]
+            everything[number] = f"edited {number};"
+        elif step == "deliver":
+            stored.update(deliver(store, unit=unit, limit=3))
+        part = shown[-2:] if step == "part" else shown
+        retain(store, part)
+    stored.update(deliver(store, unit=unit, limit=3))
+    store.close()
+    found = sorted(text for content in stored.values() for text in content.split("\n\n"))
+    assert found == sorted(everything.values())
+
+
+def test_the_cost_of_a_turn_follows_what_it_adds_and_not_the_length_of_the_thread(store):
+    class Counted(list):
+        looked_at = 0
+
+        def __getitem__(self, index):
+            Counted.looked_at += 1
+            return super().__getitem__(index)
+
+    seen = {}
+    for length in (20, 2000):
+        messages = said(*(f"{length}-{at}" for at in range(length)))
+        retain(store, messages, thread=f"t{length}")
+        messages += said(f"{length}-new", f"{length}-newer")
+        Counted.looked_at = 0
+        assert retain(store, Counted(messages), thread=f"t{length}") == 2
+        seen[length] = Counted.looked_at
+    assert seen[20] == seen[2000]
+
+
+def test_a_batch_recorded_is_sent_again_as_it_was_until_it_is_settled(store):
+    retain(store, said("a", "b"))
+    (lane,) = store.claim(SERVER)
+    batch = store.next_batch(lane, unit="message", limit=50)
+    retain(store, said("a", "b", "c", "d"))
+    assert store.next_batch(lane, unit="message", limit=50) == batch
+    store.mark_accepted(lane, batch.operation_id)
+    store.mark_lost(batch.operation_id)
+    assert store.next_batch(lane, unit="message", limit=50) == batch
+
+
+def test_the_same_messages_in_another_outbox_are_the_same_operation(tmp_path):
+    operations = set()
+    for name in ("one.db", "two.db"):
+        store = open_store(tmp_path / name)
+        retain(store, said("a", "b"))
+        (lane,) = store.claim(SERVER)
+        operations.add(store.next_batch(lane, unit="turn", limit=50).operation_id)
+        store.close()
+    assert len(operations) == 1
+
+
+def test_a_turn_is_not_cut_by_the_end_of_a_batch(store):
+    retain(store, said(*"abcdefgh"))
+    (lane,) = store.claim(SERVER)
+    batch = store.next_batch(lane, unit="turn", limit=5)
+    assert [item["content"] for item in batch.request()] == ["a\n\nb", "c\n\nd"]
+
+
+def test_threads_that_alternate_keep_their_turns_apart(store):
+    retain(store, said("a"), thread="one")
+    retain(store, said("x"), thread="two")
+    retain(store, said("a", "b"), thread="one")
+    retain(store, said("x", "y"), thread="two")
+    assert contents(store, unit="turn") == ["a\n\nb", "x\n\ny"]
+
+
+def test_a_refused_batch_is_cut_until_the_poisoned_entry_is_alone(store):
+    retain(store, said(*"abcdefgh"))
+    (lane,) = store.claim(SERVER)
+    taken = []
+    while batch := store.next_batch(lane, unit="message", limit=50):
+        texts = [item["content"] for item in batch.request()]
+        if "f" in texts:
+            store.mark_refused(lane, batch.operation_id, "422: no f, please")
+        else:
+            taken += texts
+            store.mark_done(lane, batch.operation_id)
+    assert sorted(taken) == sorted("abcdegh")
+    (letter,) = store.dead_letters()
+    assert letter.error == "422: no f, please"
+    assert store.content(letter.id) == "f"
+
+
+def test_a_dead_letter_can_be_tried_again_under_another_operation_or_dropped(store):
+    retain(store, said("a"))
+    (lane,) = store.claim(SERVER)
+    first = store.next_batch(lane, unit="message", limit=50)
+    store.mark_refused(lane, first.operation_id, "no")
+    assert store.counts(SERVER).dead == 1
+    assert store.retry() == 1
+    second = store.next_batch(lane, unit="message", limit=50)
+    assert second.operation_id != first.operation_id
+    store.mark_refused(lane, second.operation_id, "no")
+    assert store.drop([store.dead_letters()[0].id]) == 1
+    assert store.counts(SERVER).dead == 0
+    assert retain(store, said("a")) == 0
+
+
+def test_a_bank_that_another_process_delivers_to_is_left_alone_until_its_lease_ends(
+    tmp_path, monkeypatch
+):
+    one, two = open_store(tmp_path / "o.db"), open_store(tmp_path / "o.db")
+    retain(one, said("a"))
+    assert len(one.claim(SERVER)) == 1
+    assert two.claim(SERVER) == []
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now + LEASE + 1)
+    assert len(two.claim(SERVER)) == 1
+    one.close()
+    two.close()
+
+
+def test_a_clock_that_went_back_holds_nothing_up(store, monkeypatch):
+    retain(store, said("a"))
+    (lane,) = store.claim(SERVER)
+    store.postpone(lane, delay=lambda _: 1.0, error="away", paused=False)
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now - 86_400)
+    other = store
+    other.owner = "another"
+    assert [one.id for one in other.claim(SERVER)] == [lane.id]
+
+
+def test_entries_of_another_server_are_listed_and_not_delivered(store):
+    retain(store, said("a"), server="http://other.example")
+    retain(store, said("b"))
+    assert contents(store) == ["b"]
+    assert store.counts(SERVER).other_servers == {"http://other.example": 1}
+
+
+def test_a_full_outbox_refuses_and_says_what_to_change(store, tmp_path):
+    small = open_store(tmp_path / "small.db", max_entries=3)
+    retain(small, said("a", "b"))
+    with pytest.raises(OutboxFullError, match="max_entries = 3"):
+        retain(small, said("a", "b", "c", "d"))
+    deliver(small)
+    assert retain(small, said("a", "b", "c", "d")) == 2
+    small.close()
+
+
+def test_a_full_outbox_by_bytes_refuses_too(tmp_path):
+    small = open_store(tmp_path / "small.db", max_bytes=500)
+    with pytest.raises(OutboxFullError):
+        retain(small, said("x" * 1000))
+    small.close()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such modes")
+def test_file_and_folder_are_their_owners_alone(tmp_path):
+    store = open_store(tmp_path / "state" / "outbox.db")
+    retain(store, said("a"))
+    modes = {p.name: stat.S_IMODE(p.stat().st_mode) for p in (tmp_path / "state").iterdir()}
+    assert set(modes.values()) == {0o600}
+    assert stat.S_IMODE((tmp_path / "state").stat().st_mode) == 0o700
+    store.close()
+
+
+def test_an_outbox_of_a_newer_version_is_refused_and_left_as_it_was(tmp_path):
+    path = tmp_path / "outbox.db"
+    store = open_store(path)
+    retain(store, said("a"))
+    store.close()
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE hindsight_outbox_version SET version = 99")
+    connection.close()
+    before = path.read_bytes()
+    with pytest.raises(ConfigurationError, match="newer"):
+        retain(store, said("b"))
+    store.close()
+    assert path.read_bytes() == before
+
+
+def test_a_damaged_file_is_set_aside_and_a_new_one_begun(tmp_path, caplog):
+    path = tmp_path / "outbox.db"
+    path.write_bytes(b"this is no database" * 1000)
+    store = open_store(path)
+    assert retain(store, said("a")) == 1
+    store.close()
+    (aside,) = tmp_path.glob("outbox.db.damaged-*")
+    assert aside.read_bytes().startswith(b"this is no database")
+    assert "damaged" in caplog.text
+
+
+def test_an_unreadable_entry_is_laid_by_and_those_behind_it_go_on(store, tmp_path):
+    retain(store, said("a", "b"))
+    with sqlite3.connect(tmp_path / "outbox.db") as connection:
+        connection.execute("UPDATE hindsight_outbox_entries SET payload = '{' WHERE seq = 1")
+    connection.close()
+    assert contents(store) == ["b"]
+    assert store.counts(SERVER).dead == 1
+
+
+def test_what_is_committed_survives_without_closing(tmp_path):
+    path = tmp_path / "outbox.db"
+    store = open_store(path)
+    retain(store, said("a", "b"))
+    for file in tmp_path.glob("outbox.db*"):
+        shutil.copy(file, tmp_path / file.name.replace("outbox", "copy"))
+    copy = open_store(tmp_path / "copy.db")
+    assert contents(copy) == ["a", "b"]
+    copy.close()
+    store.close()
+
+
+def test_delivered_content_leaves_the_disk(store, tmp_path):
+    retain(store, said("a very particular sentence"))
+    deliver(store)
+    with sqlite3.connect(tmp_path / "outbox.db") as connection:
+        (left,) = connection.execute(
+            "SELECT count(*) FROM hindsight_outbox_entries WHERE payload IS NOT NULL"
+        ).fetchone()
+    connection.close()
+    assert left == 0
+
+
+def test_old_records_of_deliveries_are_pruned(tmp_path):
+    store = open_store(tmp_path / "o.db", keep_receipts=0)
+    retain(store, said("a"))
+    store.add_note(Scope(SERVER, "b"), payload("note"))
+    deliver(store)
+    store.prune()
+    with sqlite3.connect(tmp_path / "o.db") as connection:
+        batches = connection.execute("SELECT count(*) FROM hindsight_outbox_batches").fetchone()
+        notes = connection.execute(
+            "SELECT count(*) FROM hindsight_outbox_entries WHERE thread IS NULL"
+        ).fetchone()
+    connection.close()
+    assert (batches, notes) == ((0,), (0,))
+    assert retain(store, said("a")) == 0
+    store.close()
+
+
+def test_constructing_a_store_touches_no_file(tmp_path):
+    open_store(tmp_path / "none" / "outbox.db")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("url", ["nonsense", "mysql://host/x", "oracle://host"])
+def test_a_url_that_can_never_work_is_refused_at_once(url):
+    with pytest.raises(ConfigurationError, match=r"outbox\.url"):
+        Store(OutboxSettings(url=url))

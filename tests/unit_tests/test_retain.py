@@ -1,0 +1,357 @@
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import threading
+from datetime import datetime
+
+import pytest
+from langchain_core.messages import AIMessage, HumanMessage, SystemMessage
+from scripted_server import ScriptedServer, failure
+
+from langchain_hindsight import retain as retain_module
+from langchain_hindsight.banks import LifeBank, ProjectBank
+from langchain_hindsight.errors import ConfigurationError, HindsightError
+from langchain_hindsight.retain import Retainer
+from langchain_hindsight.settings import HindsightSettings, OutboxSettings, RetainSettings
+
+BANK = ProjectBank("work", "billing")
+SECRET = "sk-proj-abcdefghijklmnopqrstuvwxyz0123456789ABCD"
+
+
+@pytest.fixture
+def server():
+    scripted = ScriptedServer()
+    yield scripted
+    scripted.loop.close()
+
+
+@pytest.fixture
+def open_retainer(server, tmp_path):
+    opened = []
+
+    def open_one(url=None, outbox=None, **kept):
+        settings = HindsightSettings(
+            retain=RetainSettings(**{"unit": "message"} | kept),
+            outbox=OutboxSettings(
+                url=url or f"sqlite:///{(tmp_path / 'outbox.db').as_posix()}", **outbox or {}
+            ),
+        )
+        opened.append(Retainer(server, settings))
+        return opened[-1]
+
+    yield open_one
+    for retainer in opened:
+        retainer.stop(0)
+
+
+def turn(*texts):
+    kinds = (HumanMessage, AIMessage)
+    return [kinds[at % 2](text, id=f"id-{text}") for at, text in enumerate(texts)]
+
+
+def sent_items(server):
+    return [item for _, _, items in server.requests for item in items]
+
+
+def test_a_life_bank_has_no_automatic_retain(open_retainer, server):
+    retainer = open_retainer()
+    with pytest.raises(TypeError, match="ProjectBank"):
+        retainer.retain_transcript(LifeBank("life"), turn("a"), thread_id="t")
+    assert retainer.flush(1).delivered == 0
+    assert server.requests == []
+
+
+def test_constructing_starts_no_thread_and_touches_no_file(open_retainer, server, tmp_path):
+    before = threading.active_count()
+    open_retainer()
+    assert threading.active_count() == before
+    assert not server.loop.is_open
+    assert not (tmp_path / "outbox.db").exists()
+
+
+def test_receipts_say_what_was_new(open_retainer):
+    retainer = open_retainer()
+    first = retainer.retain_transcript(BANK, turn("a", "b"), thread_id="t")
+    assert (first.status, first.items, first.bank_id) == ("queued", 2, "work")
+    assert retainer.retain_transcript(BANK, turn("a", "b"), thread_id="t").status == "skipped"
+    assert retainer.retain_transcript(BANK, [], thread_id="t").status == "skipped"
+    nothing = retainer.retain_transcript(BANK, [SystemMessage("rules")], thread_id=None)
+    assert (nothing.status, nothing.items) == ("skipped", 0)
+
+
+async def test_the_awaited_twin_does_the_same(open_retainer, server):
+    retainer = open_retainer()
+    receipts = [
+        await retainer.aretain_transcript(BANK, turn("a", "b"), thread_id="t") for _ in range(2)
+    ]
+    assert [receipt.status for receipt in receipts] == ["queued", "skipped"]
+    assert (await retainer.aflush(10)).delivered == 2
+    assert (await retainer.aretain_note(BANK, "n", wait=10)).status == "stored"
+    assert (await retainer.astatus()).delivered == 3
+    await retainer.astop(1)
+
+
+def test_an_item_carries_when_who_where_and_in_what_context(open_retainer, server):
+    retainer = open_retainer(tags=("team:red",))
+    spoken = HumanMessage(
+        "Yes, do that.",
+        id="id-2",
+        name="Ada",
+        additional_kwargs={"timestamp": "2026-03-01T10:00:00+00:00"},
+    )
+    asked = AIMessage("Shall I deploy to staging?", id="id-1")
+    retainer.retain_transcript(BANK, [asked, spoken], thread_id="t-1")
+    retainer.flush(10)
+    first, second = sent_items(server)
+    assert second["content"] == "Ada (user): Yes, do that."
+    assert second["timestamp"] == datetime.fromisoformat("2026-03-01T10:00:00+00:00")
+    assert second["context"] == "Before this, assistant: Shall I deploy to staging?"
+    assert second["metadata"] == {
+        "thread": "t-1",
+        "role": "human",
+        "speaker": "Ada (user)",
+        "message_ids": "id-2",
+    }
+    assert second["tags"] == ["project:billing", "team:red"]
+    assert second["observation_scopes"] == [["project:billing"]]
+    assert first["timestamp"].tzinfo is not None
+    assert first["context"] is None
+
+
+def test_context_reaches_back_to_what_was_retained_before(open_retainer, server):
+    retainer = open_retainer()
+    retainer.retain_transcript(BANK, turn("a", "Shall I?"), thread_id="t")
+    retainer.retain_transcript(
+        BANK, [*turn("a", "Shall I?"), HumanMessage("yes", id="y")], thread_id="t"
+    )
+    retainer.flush(10)
+    assert sent_items(server)[-1]["context"] == "Before this, assistant: Shall I?"
+
+
+def test_a_turn_joins_its_messages_and_what_they_carry(open_retainer, server):
+    retainer = open_retainer(unit="turn")
+    retainer.retain_transcript(BANK, turn("a", "b", "c", "d"), thread_id="t")
+    retainer.flush(10)
+    first, second = sent_items(server)
+    assert first["content"] == "user: a\n\nassistant: b"
+    assert first["metadata"]["message_ids"] == "id-a,id-b"
+    assert first["metadata"]["role"] == "human,ai"
+    assert second["context"] == "Before this, assistant: b"
+
+
+def test_every_metadata_value_is_a_string(open_retainer, server):
+    retainer = open_retainer()
+    retainer.retain_transcript(BANK, turn("a", "b"), thread_id="t")
+    retainer.flush(10)
+    for item in sent_items(server):
+        assert all(isinstance(value, str) for value in item["metadata"].values())
+
+
+def test_no_credential_reaches_the_disk_or_the_server(open_retainer, server, tmp_path):
+    retainer = open_retainer(tags=(f"note {SECRET}",))
+    messages = [
+        HumanMessage(f"my key is {SECRET}", id="1", name=f"token={SECRET}"),
+        AIMessage("", id="2", tool_calls=[{"name": "x", "args": {"api_key": SECRET}, "id": "c"}]),
+        AIMessage("thanks", id="3"),
+    ]
+    retainer.retain_transcript(BANK, messages, thread_id=f"thread {SECRET}")
+    retainer.retain_note(LifeBank("life"), f"key {SECRET}", wait=0)
+    retainer.flush(10)
+    on_disk = b"".join(path.read_bytes() for path in tmp_path.glob("outbox.db*"))
+    assert SECRET.encode() not in on_disk
+    assert len(server.stored) == 4
+    assert SECRET not in json.dumps(server.requests, default=str)
+
+
+def test_masking_can_be_turned_off(open_retainer, server):
+    retainer = open_retainer(redact=False)
+    retainer.retain_transcript(BANK, turn(f"key {SECRET}"), thread_id="t")
+    retainer.flush(10)
+    assert SECRET in server.contents()[0]
+
+
+def test_a_cut_message_is_counted_in_the_log_without_its_text(open_retainer, caplog):
+    open_retainer(max_chars=100).retain_transcript(BANK, turn("secret " * 100), thread_id="t")
+    assert "599 characters" in caplog.text
+    assert "secret" not in caplog.text
+
+
+def test_threads_without_a_name_are_told_apart_by_how_they_begin(open_retainer, server):
+    retainer = open_retainer()
+    one, two = [HumanMessage("a"), AIMessage("ok")], [HumanMessage("b"), AIMessage("ok")]
+    for messages in (one, two, [*one, HumanMessage("c")], two):
+        retainer.retain_transcript(BANK, messages, thread_id=None)
+    retainer.flush(10)
+    assert len(server.stored) == 5
+
+
+def test_the_same_messages_of_other_threads_projects_and_banks_stay_apart(open_retainer, server):
+    retainer = open_retainer()
+    places = [(BANK, "t"), (BANK, "u"), (ProjectBank("work", "other"), "t")]
+    places += [(ProjectBank("home", "billing"), "t")]
+    for bank, thread in places:
+        retainer.retain_transcript(bank, turn("a"), thread_id=thread)
+    retainer.flush(10)
+    assert len(server.stored) == 4
+
+
+def test_a_blank_note_is_skipped(open_retainer):
+    receipt = open_retainer().retain_note(BANK, " \n\0", wait=1)
+    assert (receipt.status, receipt.reason) == ("skipped", "the text is blank")
+
+
+def test_the_same_note_twice_is_two_documents(open_retainer, server):
+    retainer = open_retainer()
+    for _ in range(2):
+        retainer.retain_note(BANK, "use tabs", wait=10)
+    assert server.contents() == ["use tabs", "use tabs"]
+
+
+def test_notes_carry_the_tags_of_their_bank(open_retainer, server):
+    retainer = open_retainer(tags=("team:red",))
+    retainer.retain_note(BANK, "use tabs", wait=10)
+    retainer.retain_note(LifeBank("life", ("person:ada",)), "likes tea", wait=10)
+    retainer.retain_note(LifeBank("life"), "likes cake", wait=10)
+    project, tagged, plain = sent_items(server)
+    assert project["tags"] == ["project:billing", "team:red"]
+    assert (tagged["tags"], tagged["observation_scopes"]) == (["person:ada"], [["person:ada"]])
+    assert plain["tags"] == []
+    assert "observation_scopes" not in plain
+
+
+def test_where_no_disk_can_be_written_the_reply_goes_out_and_the_loss_is_said(
+    open_retainer, server, tmp_path, caplog
+):
+    (tmp_path / "file").write_text("in the way")
+    retainer = open_retainer(url=f"sqlite:///{(tmp_path / 'file' / 'outbox.db').as_posix()}")
+    server.retains.append(failure("unreachable"))
+    receipt = retainer.retain_transcript(BANK, turn("a"), thread_id="t")
+    assert receipt.status == "queued"
+    assert receipt.reason.startswith("not durable: ")
+    assert "cannot be written" in caplog.text
+    assert not retainer.status().durable
+
+
+def test_what_waits_in_memory_is_delivered_too(open_retainer, server, tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    retainer = open_retainer(url=f"sqlite:///{(tmp_path / 'file' / 'outbox.db').as_posix()}")
+    retainer.retain_transcript(BANK, turn("a", "b"), thread_id="t")
+    assert retainer.retain_transcript(BANK, turn("a", "b"), thread_id="t").status == "skipped"
+    assert retainer.retain_note(BANK, "use tabs", wait=10).status == "stored"
+    assert len(server.stored) == 3
+
+
+def test_once_the_disk_is_back_the_outbox_is_durable_again(open_retainer, tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    retainer = open_retainer(url=f"sqlite:///{(tmp_path / 'file' / 'outbox.db').as_posix()}")
+    retainer.retain_transcript(BANK, turn("a"), thread_id="t")
+    assert not retainer.flush(10).timed_out
+    (tmp_path / "file").unlink()
+    assert retainer.retain_transcript(BANK, turn("a", "b"), thread_id="t").reason is None
+    assert retainer.status().durable
+
+
+def test_a_locked_database_does_not_hold_the_reply_for_long(
+    open_retainer, server, tmp_path, monkeypatch
+):
+    import sqlite3
+
+    from langchain_hindsight.outbox import schema
+
+    monkeypatch.setattr(schema, "BUSY_TIMEOUT_MS", 50)
+    retainer = open_retainer()
+    retainer.retain_transcript(BANK, turn("a"), thread_id="t")
+    retainer.flush(10)
+    other = sqlite3.connect(tmp_path / "outbox.db", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    receipt = retainer.retain_transcript(BANK, turn("a", "b"), thread_id="t")
+    other.execute("ROLLBACK")
+    other.close()
+    assert receipt.status == "queued"
+    assert "locked" in receipt.reason
+    retainer.flush(10)
+    assert "assistant: b" in server.contents()
+
+
+def test_a_full_outbox_fails_loudly_and_raises_nothing(open_retainer, caplog):
+    retainer = open_retainer(outbox={"max_entries": 1})
+    receipt = retainer.retain_transcript(BANK, turn("a", "b"), thread_id="t")
+    assert receipt.status == "failed"
+    assert "outbox.max_entries" in receipt.reason
+    assert "full" in caplog.text
+    with pytest.raises(HindsightError):
+        receipt.raise_for_error()
+
+
+def test_a_fault_of_ours_never_breaks_the_agent_nor_quotes_it(open_retainer, monkeypatch, caplog):
+    def fail(*_, **__):
+        msg = "the words of somebody"
+        raise ZeroDivisionError(msg)
+
+    monkeypatch.setattr(retain_module, "content", fail)
+    receipt = open_retainer().retain_transcript(BANK, turn("a"), thread_id="t")
+    assert receipt.status == "failed"
+    assert "somebody" not in caplog.text + receipt.reason
+
+
+def test_an_impossible_outbox_url_is_refused_when_constructing(server):
+    settings = HindsightSettings(outbox=OutboxSettings(url="mysql://host/x"))
+    with pytest.raises(ConfigurationError, match=r"outbox\.url"):
+        Retainer(server, settings)
+
+
+def test_many_threads_retain_to_one_conversation_at_once(open_retainer, server):
+    retainer = open_retainer()
+    messages = turn(*(str(at) for at in range(20)))
+    workers = [
+        threading.Thread(
+            target=retainer.retain_transcript,
+            args=(BANK, messages[: 2 * at + 2]),
+            kwargs={"thread_id": "t"},
+        )
+        for at in range(10)
+    ]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    retainer.retain_transcript(BANK, messages, thread_id="t")
+    retainer.flush(10)
+    assert len(server.stored) == len(server.contents()) == len(set(server.contents()))
+
+
+async def test_parallel_branches_that_retain_to_one_thread_lose_and_repeat_nothing(
+    open_retainer, server
+):
+    retainer = open_retainer()
+    question = HumanMessage("q", id="q")
+    await asyncio.gather(
+        *(
+            retainer.aretain_transcript(
+                BANK, [question, AIMessage(f"a{at}", id=f"a{at}")], thread_id="t"
+            )
+            for at in range(5)
+        )
+    )
+    await retainer.aflush(10)
+    assert server.contents() == [*(f"assistant: a{at}" for at in range(5)), "user: q"]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="Windows has no fork")
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_a_forked_child_writes_to_the_same_outbox_and_breaks_nothing_of_the_parents(
+    open_retainer, server
+):
+    retainer = open_retainer()
+    retainer.retain_transcript(BANK, turn("a"), thread_id="t")
+    retainer.flush(10)
+    child = os.fork()
+    if child == 0:
+        receipt = Retainer.retain_transcript(retainer, BANK, turn("a", "b"), thread_id="t")
+        os._exit(0 if receipt.status == "queued" else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    retainer.retain_transcript(BANK, turn("a", "b", "c"), thread_id="t")
+    assert not retainer.flush(30).timed_out
+    assert server.contents() == ["assistant: b", "user: a", "user: c"]
