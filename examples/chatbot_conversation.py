@@ -9,7 +9,7 @@ import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, get_args
 
-from langchain_hindsight import DualBankMemory, HindsightError
+from langchain_hindsight import DualBankMemory, FlushReport, HindsightError
 from langchain_hindsight.caller import MemoryMode
 from langchain_hindsight.redaction import redact
 
@@ -41,8 +41,8 @@ COMMANDS = {
     "/quit": "leave, as Ctrl-D does; Ctrl-C stops an answer",
 }
 
-_FLUSH = 30.0
-"""How long leaving waits for the outbox, in seconds."""
+_FLUSH = 10.0
+"""How long leaving waits for the outbox, in seconds; what is left then stays on disk."""
 _ERROR_CHARS = 400
 _HEALTH = 3.0
 """How long the server may take to say that it is there, in seconds."""
@@ -75,6 +75,7 @@ class Chat:
         self._at = at
         self._mode: MemoryMode = "normal"
         self._last: RecallResult | None = None
+        self._shown: str | None = None
         self._saver = InMemorySaver()
         self._go_on_from: str | None = None
         # The middleware recalls and retains by itself; a model is left to look further, and to
@@ -131,35 +132,33 @@ class Chat:
 
     def leave(self) -> bool:
         """Deliver what waits; give whether nothing is left."""
-        with self._view.waiting("Saving what was said ..."):
+        with self._view.waiting("Saving what was said; Ctrl-C leaves it for later ..."):
             try:
                 report = self._memory.flush(_FLUSH)
             except KeyboardInterrupt:
-                report = None
+                report = FlushReport(timed_out=True)
         status = self._memory.status()
         waiting = status.waiting + status.in_flight
         if waiting:
-            why = f" ({status.last_error})" if status.last_error else ""
             self._view.warn(
-                f"{_count(waiting, 'entry', 'entries')} not delivered yet{why}: kept on disk, and "
-                "sent when the server can take it."
+                f"Not delivered yet: {waiting}. Kept on disk, and sent when the server takes it."
             )
-        if report is not None and report.dead:
-            self._view.warn(
-                f"{_count(report.dead, 'entry', 'entries')} could not be stored and "
-                "was set aside as a dead letter."
-            )
-        elif not waiting:
+        if report.dead:
+            self._view.warn(f"Could not be stored, and set aside as dead letters: {report.dead}.")
+        if (waiting or report.dead) and status.last_error:
+            self._view.note(f"Last error: {status.last_error}")
+        if not waiting and not report.dead:
             self._view.note("Saved. Nothing is waiting in the outbox.")
-        return not waiting and report is not None and not report.dead
+        return not waiting and not report.dead
 
     def _ask(self, text: str) -> str:
         from langchain_core.messages import HumanMessage
 
+        human = HumanMessage(text, id=str(uuid.uuid4()))
         before = self._checkpoint()
         answer = self._view.answer()
         try:
-            self._stream(HumanMessage(text, id=str(uuid.uuid4())), answer)
+            self._stream(human, answer)
         except KeyboardInterrupt:
             answer.end()
             self._take_back(before)
@@ -167,6 +166,7 @@ class Chat:
         except Exception as error:  # noqa: BLE001 - each model's package has errors of its own
             answer.end()
             self._take_back(before)
+            self._show_recall(human)
             return self._view.warn(f"No answer: {_sentence(error)}")
         answer.end()
         return answer.text
@@ -179,19 +179,22 @@ class Chat:
             config["configurable"]["checkpoint_id"] = self._go_on_from
             self._go_on_from = None
         events = self._agent.stream({"messages": [human]}, config, stream_mode="messages")
-        shown = False
         with contextlib.closing(events), self._view.waiting("") as status:
             for message, _ in events:
-                if isinstance(message, AIMessage) and not shown:
-                    status.stop()
-                    self._last = self._memory.recall_turn([human], self.config)
-                    self._view.recalled(self._last)
-                    shown = True
                 if isinstance(message, AIMessage):
+                    status.stop()
+                    self._show_recall(human)
                     answer.add(message.text)
                 elif isinstance(message, ToolMessage):
                     answer.end()
                     self._view.note(f"{message.name}  {message.text}")
+
+    def _show_recall(self, human: HumanMessage) -> None:
+        """Show, once a turn, what the middleware recalled for it, which the memory holds."""
+        if self._shown != human.id:
+            self._shown = human.id
+            self._last = self._memory.recall_turn([human], self.config)
+            self._view.recalled(self._last)
 
     def _checkpoint(self) -> str | None:
         """Where the conversation stands, before a turn."""
@@ -288,7 +291,3 @@ def _sentence(error: Exception) -> str:
     told = " ".join(redact(str(error)).split())
     short = told if len(told) <= _ERROR_CHARS else f"{told[:_ERROR_CHARS]} ..."
     return f"the model failed with {type(error).__name__}{f': {short}' if short else '.'}"
-
-
-def _count(number: int, one: str, many: str) -> str:
-    return f"{number} {one if number == 1 else many}"
