@@ -78,7 +78,7 @@ def answer(request: Any, embed: Embedder) -> dict[str, Any]:  # noqa: ANN401 - J
     if request.get("dimensions") not in (None, DIMENSIONS):
         msg = f"This model gives {DIMENSIONS} dimensions and no other number."
         raise RequestError(msg)
-    vectors, tokens = embed(texts) if texts else ([], 0)
+    vectors, tokens = embed(texts)
     encode = _encoder(request.get("encoding_format") or "float")
     return {
         "object": "list",

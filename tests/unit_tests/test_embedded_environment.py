@@ -44,6 +44,11 @@ def test_whatever_the_user_sets_reaches_the_server_as_it_is(asked):
         assert variables[name] == asked[name]
 
 
+@pytest.mark.parametrize("name", [n for n in _variables({}) if n.startswith("HINDSIGHT_API_")])
+def test_the_users_value_wins_over_each_of_ours(name):
+    assert _variables({name: "mine"})[name] == "mine"
+
+
 def test_any_setting_of_a_language_model_replaces_the_default_of_none():
     assert "HINDSIGHT_API_LLM_PROVIDER" not in _variables({"HINDSIGHT_API_LLM_API_KEY": "k"})
 
