@@ -4,8 +4,8 @@ PostgreSQL refuses to run as root, which containers, notebooks and CI often are.
 unprivileged account (``postgres`` where there is one, else ``nobody``), from a copy of its program
 that this account may read, in a folder that this account can reach: ``<data folder>/postgres``, or
 ``/var/lib/langchain-hindsight/<digest of the data folder>`` where a parent of the data folder is
-closed to other accounts, as ``/root`` is. Everybody else runs it as themselves in
-``<data folder>/postgres``.
+closed to other accounts, as ``/root`` is; erasing that memory means deleting both. Everybody else
+runs it as themselves in ``<data folder>/postgres``.
 """
 
 from __future__ import annotations
@@ -109,7 +109,8 @@ class Postgres:
         self._data = self._home / "data"
         # Beside the account's folder and not in it: root writes only where root alone may.
         self._program = self._home.parent / "pg0"
-        self._password_file = data_dir / "postgres.json"
+        # With the database, which outlives a data folder that is deleted and made again.
+        self._password_file = self._home / "password.json"
 
     def start(self) -> Piece:
         """Start PostgreSQL, after stopping what an earlier run may have left; give its URL."""
