@@ -2,8 +2,8 @@
 
 The recalled memory lives in a channel that is never checkpointed, is gone before the run's output
 is read, and shows nothing of itself in a stream; `inject_memory` puts it into the messages for one
-model call. The channel comes with the nodes, so a graph over plain `MessagesState` keeps it
-private; a node that wants to read it types its state as `MemoryState`.
+model call. A graph over plain `MessagesState` keeps it private to the nodes that type their state
+as `MemoryState`.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, NotRequired, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, NotRequired
 
-from langchain_core.messages import AnyMessage, BaseMessage, convert_to_messages
+from langchain_core.messages import BaseMessage, convert_to_messages
 from langchain_core.runnables import RunnableConfig, RunnableLambda
 from langgraph.channels import UntrackedValue
 from langgraph.graph import MessagesState
@@ -82,29 +82,15 @@ class TurnChannel(UntrackedValue[TurnMemory]):
 class MemoryState(MessagesState):
     """`MessagesState` and the recalled memory of the turn, which is never checkpointed.
 
-    Type a model node's state with it. As the state of a whole graph it works too; give the graph
-    ``output_schema=MessagesState`` then, so that the key is no part of what it promises to return.
+    Type the state of the node that calls the model with it. As the state of a whole graph it works
+    too; give the graph ``output_schema=MessagesState`` then, so that the key is no part of what the
+    graph says it returns.
     """
 
     hindsight_memory: NotRequired[Annotated[TurnMemory, TurnChannel]]
 
 
-class _NodeState(TypedDict):
-    """What our own nodes read of a graph's state, whatever else is in it."""
-
-    messages: list[AnyMessage]
-    hindsight_memory: NotRequired[Annotated[TurnMemory, TurnChannel]]
-
-
-class MemoryNode(RunnableLambda[Any, dict[str, Any]]):
-    """A node, sync and async."""
-
-    def __call__(self, state: _NodeState, config: RunnableConfig) -> dict[str, Any]:
-        """Run it; LangGraph reads from this signature which keys the node needs."""
-        return self.invoke(state, config)
-
-
-def create_recall_node(memory: DualBankMemory) -> MemoryNode:
+def create_recall_node(memory: DualBankMemory) -> RunnableLambda[Any, dict[str, Any]]:
     """A node that recalls for the turn's human message, once a turn.
 
     It goes ahead of the node that calls the model, which sends what `inject_memory` gives.
@@ -136,10 +122,10 @@ def create_recall_node(memory: DualBankMemory) -> MemoryNode:
         messages = _messages(state)
         return _recalled(memory, messages, config, await memory.arecall_turn(messages, config))
 
-    return MemoryNode(recall, arecall, name="hindsight_recall")
+    return RunnableLambda(recall, arecall, name="hindsight_recall")
 
 
-def create_retain_node(memory: DualBankMemory) -> MemoryNode:
+def create_retain_node(memory: DualBankMemory) -> RunnableLambda[Any, dict[str, Any]]:
     """A node that retains what is new in the conversation, for the Project Bank alone.
 
     It goes behind the node that gives the final answer. What was retained already is known, so it
@@ -160,7 +146,7 @@ def create_retain_node(memory: DualBankMemory) -> MemoryNode:
         await memory.aretain(_messages(state), config=config)
         return {}
 
-    return MemoryNode(retain, aretain, name="hindsight_retain")
+    return RunnableLambda(retain, aretain, name="hindsight_retain")
 
 
 def inject_memory(

@@ -160,7 +160,8 @@ def test_an_answer_that_is_no_string_is_kept_as_text(output, kept):
 
 
 def test_an_input_of_messages_is_kept_as_the_persons_last_words_alone():
-    turn = _save(_memory(), {"input": CONVERSATION}, {"output": "On Fridays."})
+    asked = [*CONVERSATION, AIMessage("Let me see.")]
+    turn = _save(_memory(), {"input": asked}, {"output": "On Fridays."})
     assert turn[0] == ("human", "When do we deploy?")
 
 

@@ -1,4 +1,5 @@
 import asyncio
+import contextlib
 import importlib
 import sys
 from dataclasses import dataclass
@@ -113,10 +114,12 @@ def test_in_system_mode_a_prompt_that_came_with_the_conversation_stays_the_only_
 
 
 @both
-def test_the_request_is_untouched_when_nothing_was_recalled(use_async):
+@pytest.mark.parametrize("injection", ["human", "system"])
+def test_the_request_is_untouched_when_nothing_was_recalled(use_async, injection):
     model = _model()
-    _run(_agent(RecordingMemory(result=RecallResult()), model), use_async=use_async)
-    assert [one.content for one in model.sent[0]] == ["When?"]
+    memory = RecordingMemory(result=RecallResult(), injection=injection)
+    _run(_agent(memory, model, system_prompt="Be brief."), use_async=use_async)
+    assert [one.content for one in model.sent[0]] == ["Be brief.", "When?"]
 
 
 @both
@@ -277,6 +280,34 @@ def test_after_a_tool_the_next_agent_of_the_same_caller_retains_again(use_async)
     _run(_agent(memory, _model(_tool_call(), "Noon."), tools=[clock]), use_async=use_async)
     _run(_agent(memory, _model()), use_async=use_async)
     assert len(memory.named("retain", "aretain")) == 2
+
+
+@both
+@pytest.mark.parametrize("failing", [False, True])
+def test_when_a_tool_is_done_well_or_badly_its_caller_is_no_sub_agent(use_async, failing):
+    memory = RecordingMemory()
+    middleware = HindsightMiddleware(memory)
+
+    def handler(request):
+        if failing:
+            msg = "The tool broke."
+            raise RuntimeError(msg)
+
+    async def ahandler(request):
+        return handler(request)
+
+    async def acall():
+        with contextlib.suppress(RuntimeError):
+            await middleware.awrap_tool_call(None, ahandler)
+        await middleware.aafter_agent({"messages": []}, None)
+
+    if use_async:
+        asyncio.run(acall())
+    else:
+        with contextlib.suppress(RuntimeError):
+            middleware.wrap_tool_call(None, handler)
+        middleware.after_agent({"messages": []}, None)
+    assert len(memory.named("retain", "aretain")) == 1
 
 
 async def _streamed(agent, mode, *, use_async):
