@@ -1,44 +1,57 @@
-"""Credentials that give themselves away by their own shape: `ghp_…`, `AKIA…`, a JWT, a PEM block.
+"""Credentials that give themselves away by their own shape: `ghp_…`, `AKIA…`, a JWT.
 
 Promises: the time taken grows linearly with the text, whatever it holds; a text with none of the
 anchors below costs one substring search for each; what stands beside a credential stays as it was.
-Boundaries are ASCII, never `\\b`, so that a token glued to Chinese text is found.
+Boundaries are ASCII, never a word boundary, so that a token glued to Chinese text is found.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-MARKER = re.compile(r"\[redacted:[a-z0-9-]+\]")
+from langchain_hindsight.credential_values import (
+    has_letters_and_digits,
+    is_generated,
+    is_mixed,
+    is_opaque,
+    is_template,
+    marker,
+)
+from langchain_hindsight.private_keys import mask_private_keys
 
-# What may stand before a token: no letter or digit, unless it ends an escape (`\n`, `\u4e3a`, `%3D`)
-# or a terminal color code, as in the JSON of tool-call arguments, a URL or a pasted log.
+# What may stand before a token: no letter or digit, unless it ends an escape (`\n`, `\u4e3a`,
+# `%3D`) or a terminal color code, as in the JSON of tool-call arguments, a URL or a pasted log.
 _LEFT = (
     r"(?:(?<![A-Za-z0-9])|(?<=\\[nrtbfv])|(?<=\\u[0-9A-Fa-f]{4})|(?<=\\x[0-9A-Fa-f]{2})"
     r"|(?<=%[0-9A-Fa-f]{2})|(?<=\[[0-9]m)|(?<=\[[0-9]{2}m))"
 )
+
 # For prefixes that base64 data can contain by chance.
 _LEFT_OF_DATA = _LEFT.replace("[A-Za-z0-9]", "[A-Za-z0-9+/=]", 1)
 
+_RIGHT = r"(?![A-Za-z0-9_-])"
+
 _WORD = "A-Za-z0-9"
+
 _SNAKE = "A-Za-z0-9_"
+
 _URL64 = "A-Za-z0-9_-"
+
 _DOTTED = "A-Za-z0-9_.-"
+
 _B64 = "A-Za-z0-9+/="
 
 # kind, prefixes, characters of the body, least length of the body, length of a whole body.
 # The least is below what services issue today, since prefixes outlive lengths; `is_opaque` decides
 # what a short one is. The whole length says when a token cannot go on in the next line.
 _PREFIXED: tuple[tuple[str, str, str, int, int], ...] = (
-    ("anthropic-key", "sk-ant-", _URL64, 12, 101),
+    ("anthropic-key", "sk-ant-api03- sk-ant-admin01- sk-ant-sid01- sk-ant-", _URL64, 6, 101),
     ("openrouter-key", "sk-or-v1-", _WORD, 16, 64),
     ("langfuse-key", "sk-lf-", _URL64, 16, 36),
-    ("openai-key", "sk-proj- sk-svcacct- sk-admin- sk-None-", _URL64, 12, 156),
-    ("stripe-key", "sk_live_ sk_test_ rk_live_ rk_test_", _SNAKE, 8, 99),
+    ("openai-key", "sk-proj- sk-svcacct- sk-admin- sk-None-", _URL64, 6, 156),
+    ("stripe-key", "sk_live_ sk_test_ rk_live_ rk_test_", _SNAKE, 6, 99),
     ("webhook-secret", "whsec_", "A-Za-z0-9+/=_-", 16, 38),
     ("mapbox-token", "sk.eyJ", _DOTTED, 24, 80),
     ("api-key", "sk-", _URL64, 12, 48),
@@ -58,21 +71,20 @@ _PREFIXED: tuple[tuple[str, str, str, int, int], ...] = (
     ("aws-bedrock-key", "ABSK bedrock-api-key-", "A-Za-z0-9+/=_-", 40, 130),
     ("aws-mws-token", "amzn.mws.", "a-f0-9-", 30, 36),
     ("azure-devops-token", "AZDO", _WORD, 20, 52),
-    ("github-token", "github_pat_", _SNAKE, 16, 82),
-    ("github-token", "ghp_ gho_ ghu_ ghs_ ghr_", _SNAKE, 16, 36),
+    ("github-token", "github_pat_", _SNAKE, 6, 82),
+    ("github-token", "ghp_ gho_ ghu_ ghs_ ghr_", _SNAKE, 6, 36),
     (
         "gitlab-token",
-        "glpat- gldt- glrt- glrtr- glptt- glft- glsoat- glcbt- glagent- gloas- glimt- glffct-"
-        " glwt- _gitlab_session= GR1348941",
+        "glpat- gldt- glrt- glrtr- glptt- glft- glsoat- glcbt- glagent- gloas- glimt- GR1348941",
         _DOTTED,
-        16,
+        6,
         20,
     ),
     (
         "slack-token",
         "xoxb- xoxp- xoxa- xoxr- xoxs- xoxo- xoxd- xoxc- xoxe- xoxe.xoxb- xoxe.xoxp- xapp- xwfp-",
         "A-Za-z0-9%/+-",
-        14,
+        8,
         160,
     ),
     ("mailgun-key", "key- pubkey-", "a-f0-9", 32, 32),
@@ -136,10 +148,25 @@ _PREFIXED: tuple[tuple[str, str, str, int, int], ...] = (
     ("easypost-key", "EZAK EZTK", _WORD, 40, 54),
     ("square-token", "EAAA", _URL64, 56, 60),
 )
-_CHANCE = frozenset(
-    ("meta-token", "square-token", "google-oauth-token", "tencent-key", "alibaba-key", "easypost-key")
+
+# Prefixes that mean nothing else, so that any body with a digit and a letter will do.
+_UNMISTAKABLE = frozenset(
+    ("anthropic-key", "openai-key", "stripe-key", "github-token", "gitlab-token", "slack-token")
 )
 
+_CHANCE = frozenset(
+    (
+        "meta-token",
+        "square-token",
+        "google-oauth-token",
+        "tencent-key",
+        "alibaba-key",
+        "easypost-key",
+    )
+)
+
+# Between an AWS key's id and its secret: a delimiter, and perhaps the secret's name.
+_BETWEEN = r"[^A-Za-z0-9/+]{1,12}(?:[A-Za-z_ -]{1,40}[^A-Za-z0-9/+]{1,6})?"
 # kind, anchors, expression whose group `s` is masked. No repetition here is open-ended on its left.
 _SHAPED: tuple[tuple[str, str, str], ...] = (
     (
@@ -147,7 +174,11 @@ _SHAPED: tuple[tuple[str, str, str], ...] = (
         "hooks.slack",
         r"hooks\.slack(?:-gov)?\.com/(?:services|workflows|triggers)/(?P<s>[A-Za-z0-9_/-]{16,})",
     ),
-    ("discord-webhook", "/webhooks/", r"discord(?:app)?\.com/api/(?:v\d+/)?webhooks/\d{10,22}/(?P<s>[\w-]{30,})"),
+    (
+        "discord-webhook",
+        "/webhooks/",
+        r"discord(?:app)?\.com/api/(?:v\d+/)?webhooks/\d{10,22}/(?P<s>[A-Za-z0-9_-]{30,})",
+    ),
     (
         "teams-webhook",
         "webhook.office.com",
@@ -159,27 +190,58 @@ _SHAPED: tuple[tuple[str, str, str], ...] = (
     (
         "discord-token",
         ".",
-        _LEFT + r"(?P<s>[MNO][A-Za-z0-9_-]{22,27}\.[A-Za-z0-9_-]{6}\.[A-Za-z0-9_-]{27,38})(?![A-Za-z0-9_-])",
+        _LEFT
+        + r"(?P<s>[MNO][A-Za-z0-9_-]{22,27}\.[A-Za-z0-9_-]{6}\.[A-Za-z0-9_-]{27,38})"
+        + _RIGHT,
     ),
     ("discord-token", "mfa.", _LEFT + r"(?P<s>mfa\.[A-Za-z0-9_-]{60,})"),
     ("twilio-key", "SK", _LEFT + r"(?P<s>SK[0-9a-f]{32})(?![A-Za-z0-9])"),
     ("mailgun-key", "-", _LEFT + r"(?P<s>[0-9a-f]{32}-[0-9a-f]{8}-[0-9a-f]{8})(?![A-Za-z0-9-])"),
     ("mailchimp-key", "-us", _LEFT + r"(?P<s>[0-9a-f]{32}-us[0-9]{1,2})(?![A-Za-z0-9])"),
     ("airtable-token", "pat", _LEFT + r"(?P<s>pat[A-Za-z0-9]{14}\.[0-9a-f]{40,64})(?![A-Za-z0-9])"),
-    ("azure-client-secret", "Q~", _LEFT + r"(?P<s>[A-Za-z0-9_~.-]{3}[0-9]Q~[A-Za-z0-9_~.-]{31,34})"),
-    ("azure-devops-token", "AZDO", _LEFT + r"(?P<s>[A-Za-z0-9]{76}AZDO[A-Za-z0-9]{4})(?![A-Za-z0-9])"),
-    ("azure-key", "JQQJ99", _LEFT + r"(?P<s>[A-Za-z0-9]{48,52}JQQJ99[A-Za-z0-9]{26,30})(?![A-Za-z0-9])"),
-    ("terraform-token", ".atlasv1.", _LEFT + r"(?P<s>[A-Za-z0-9]{14}\.atlasv1\.[A-Za-z0-9_-]{40,})"),
+    (
+        "azure-client-secret",
+        "Q~",
+        _LEFT + r"(?P<s>[A-Za-z0-9_~.-]{3}[0-9]Q~[A-Za-z0-9_~.-]{31,34})",
+    ),
+    (
+        "azure-devops-token",
+        "AZDO",
+        _LEFT + r"(?P<s>[A-Za-z0-9]{76}AZDO[A-Za-z0-9]{4})(?![A-Za-z0-9])",
+    ),
+    (
+        "azure-key",
+        "JQQJ99",
+        _LEFT + r"(?P<s>[A-Za-z0-9]{48,52}JQQJ99[A-Za-z0-9]{26,30})(?![A-Za-z0-9])",
+    ),
+    (
+        "terraform-token",
+        ".atlasv1.",
+        _LEFT + r"(?P<s>[A-Za-z0-9]{14}\.atlasv1\.[A-Za-z0-9_-]{40,})",
+    ),
     ("newrelic-key", "NRAL", _LEFT + r"(?P<s>[0-9a-f]{28,36}NRAL)(?![A-Za-z0-9])"),
-    ("asana-token", "/", _LEFT + r"(?P<s>[0-9]/[0-9]{16}(?:/[0-9]{16})?:[0-9a-f]{32})(?![A-Za-z0-9])"),
-    ("braintree-token", "$production$", r"(?P<s>access_token\$production\$[0-9a-z]{16}\$[0-9a-f]{32})"),
-    ("launchdarkly-key", "-4", _LEFT + r"(?P<s>(?:sdk|api|mob)-[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12})"),
+    (
+        "asana-token",
+        "/",
+        _LEFT + r"(?P<s>[0-9]/[0-9]{16}(?:/[0-9]{16})?:[0-9a-f]{32})(?![A-Za-z0-9])",
+    ),
+    (
+        "braintree-token",
+        "$production$",
+        r"(?P<s>access_token\$production\$[0-9a-z]{16}\$[0-9a-f]{32})",
+    ),
+    (
+        "launchdarkly-key",
+        "-4",
+        _LEFT
+        + r"(?P<s>(?:sdk|api|mob)-[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12})",
+    ),
+    ("aws-signature", "ignature=", r"(?i:signature=)(?P<s>[0-9a-f]{64})(?![A-Za-z0-9])"),
     # A secret key has no shape of its own; beside its id there is no doubt.
     (
         "aws-secret-key",
         "AKIA ASIA",
-        r"(?:AKIA|ASIA)[A-Z0-9]{16}[^A-Za-z0-9/+]{1,12}(?:[A-Za-z_ -]{1,40}[^A-Za-z0-9/+]{1,6})?"
-        r"(?P<s>[A-Za-z0-9/+]{40})(?![A-Za-z0-9/+=])",
+        r"(?:AKIA|ASIA)[A-Z0-9]{16}" + _BETWEEN + r"(?P<s>[A-Za-z0-9/+]{40})(?![A-Za-z0-9/+=])",
     ),
     (
         "aws-access-key",
@@ -188,23 +250,13 @@ _SHAPED: tuple[tuple[str, str, str], ...] = (
     ),
 )
 
-_CAMEL_CASE = re.compile(r"[A-Z]?[a-z]+(?:[A-Z][a-z]+)*")
-_UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
-_SEGMENT = re.compile(r"[A-Za-z0-9]+")
-_NAMED_NUMBER = re.compile(
-    r"[A-Za-z][a-z]+[0-9]{1,6}|[0-9]{1,6}[A-Za-z][a-z]+|[A-Z]+[0-9]{1,4}"
-    r"|[A-Za-z]{2,}+[0-9]{1,2}(?:[A-Z][a-z]{2,}+){1,6}"
-)
-# Enough of a value to tell; the rest of a very long one is not looked at.
-_LOOKED_AT = 512
-_TEMPLATE_WORDS = re.compile(
-    r"(?i)your|placeholder|redacted|replace|insert|goes[-_]?here|[-_]here\b|^example$|^(.)\1+$|x{6}|\*{3}|\.{3}"
-)
 _WRAP = re.compile(
     r"""["'`]?[ \t]{0,40}[+.\\]?[ \t]{0,8}(?:\r?\n|\\{1,4}r?\\{0,3}n)"""
     r"""(?:[ \t]{0,40}```[a-z]{0,12}[ \t]{0,8}\r?\n){0,2}[ \t>|+]{0,40}["'`]?"""
 )
+
 _LINE_ENDS = re.compile(r"""["'`,;)\]}]{0,4}[ \t]{0,40}[+.\\]?[ \t]{0,8}(?:\r|\n|\\{1,4}[rn]|\Z)""")
+
 _MOST_LINES = 40
 
 
@@ -226,70 +278,22 @@ def _prefixed(kind: str, prefixes: str, body: str, least: int, whole: int) -> _P
 
 
 _PREFIXED_SHAPES = tuple(_prefixed(*row) for row in _PREFIXED)
-_SHAPES = tuple((kind, tuple(anchors.split()), re.compile(pattern)) for kind, anchors, pattern in _SHAPED)
+
+_SHAPES = tuple(
+    (kind, tuple(anchors.split()), re.compile(pattern)) for kind, anchors, pattern in _SHAPED
+)
+
 _ANY_HEAD = re.compile("|".join(re.escape(a) for shape in _PREFIXED_SHAPES for a in shape.anchors))
 
 
-def marker(kind: str) -> str:
-    """What stands in the place of a credential."""
-    return f"[redacted:{kind}]"
-
-
-def is_opaque(value: str, least: int = 8) -> bool:
-    """Whether a value looks generated rather than named: letters and digits, mixed inside one word.
-
-    `gpt-4-turbo`, `oauth2`, `user_profile_2024` and `someVariableName` are named.
-
-    Args:
-        value: ASCII text without spaces.
-        least: The fewest characters that such a word may have.
-    """
-    if _UUID.search(value):
-        return True
-    mixed = 0
-    for segment in _SEGMENT.findall(value[:_LOOKED_AT]):
-        if _is_mixed(segment, least):
-            return True
-        # A base64 token is cut up by its own punctuation, so short mixed pieces count together.
-        if len(segment) >= 4 and _is_mixed(segment, 4):  # noqa: PLR2004 - three could be "v2a"
-            mixed += len(segment)
-    return mixed >= max(least, 12) and len(value) >= 2 * least
-
-
-def _is_mixed(segment: str, least: int) -> bool:
-    if len(segment) < least:
-        return False
-    digits = sum(c.isdigit() for c in segment)
-    if digits == len(segment):
-        return len(segment) >= 16  # noqa: PLR2004 - shorter ones are dates, times and ids
-    if digits:
-        return not _NAMED_NUMBER.fullmatch(segment)
-    # Letters alone: words in camel case change case seldom, random letters at every other place.
-    changes = sum(a.islower() and b.isupper() for a, b in zip(segment, segment[1:], strict=False))
-    return len(segment) >= 12 and changes * 6 >= len(segment) and not _CAMEL_CASE.fullmatch(segment)  # noqa: PLR2004 - words are shorter
-
-
-def is_generated(body: str) -> bool:
-    """Whether what follows a service's prefix looks generated: less is asked than of a bare value."""
-    return is_opaque(body) or is_scrambled(body)
-
-
-def is_scrambled(value: str) -> bool:
-    """Whether a value changes between lower case, upper case and digits as often as chance would."""
-    value = "".join(_SEGMENT.findall(value[:_LOOKED_AT]))
-    kinds = [_case(char) for char in value]
-    changes = sum(a != b for a, b in zip(kinds, kinds[1:], strict=False))
-    return len(kinds) >= 12 and changes * 4 >= len(kinds) and not _CAMEL_CASE.fullmatch(value)  # noqa: PLR2004 - chance is slim
-
-
-def _case(char: str) -> str:
-    return "digit" if char.isdigit() else "upper" if char.isupper() else "lower"
+def _has_both(body: str) -> bool:
+    return has_letters_and_digits(body) or is_generated(body)
 
 
 def mask_tokens(text: str) -> str:
     """Mask every credential in `text` that is known by its own shape."""
     if "-----" in text or "---- BEGIN" in text or "PuTTY-User-Key" in text:
-        text = _mask_private_keys(text)
+        text = mask_private_keys(text)
     if "eyJ" in text:
         text = _mask_bodies(text, _JWT, _is_jwt)
     for kind, anchors, pattern in _SHAPES:
@@ -300,7 +304,8 @@ def mask_tokens(text: str) -> str:
     for shape in _PREFIXED_SHAPES:
         for anchor in shape.anchors:
             if anchor in text:
-                text = _mask_bodies(text, shape, is_generated)
+                accept = _has_both if shape.kind in _UNMISTAKABLE else is_generated
+                text = _mask_bodies(text, shape, accept)
                 break
     return text
 
@@ -314,7 +319,8 @@ def _mask_shape(text: str, kind: str, pattern: re.Pattern[str]) -> str:
 
 
 def _mask_bodies(text: str, shape: _Prefixed, accept: Callable[[str], bool]) -> str:
-    parts, kept, at = [], 0, 0
+    parts: list[str] = []
+    kept = at = 0
     while head := shape.head.search(text, at):
         at, secret = _read_body(text, shape, head.end())
         if len(secret) < shape.least or not accept(secret) or is_template(secret):
@@ -326,7 +332,7 @@ def _mask_bodies(text: str, shape: _Prefixed, accept: Callable[[str], bool]) -> 
 
 
 def _read_body(text: str, shape: _Prefixed, start: int) -> tuple[int, str]:
-    """Read a token's body, over line breaks where it is plainly cut. Returns its end and the body."""
+    """Read a token's body, over line breaks where it is plainly cut, to its end and text."""
     first = shape.body.match(text, start)
     if first is None:
         return start, ""
@@ -352,13 +358,8 @@ def _read_body(text: str, shape: _Prefixed, start: int) -> tuple[int, str]:
 
 def _continues(piece: str, *, alone: bool, complete: bool) -> bool:
     if complete:
-        return alone and (_is_mixed(piece, 4) or is_opaque(piece))
+        return alone and (is_mixed(piece, 4) or is_opaque(piece))
     return alone or is_opaque(piece)
-
-
-def is_template(value: str) -> bool:
-    """Whether a value only shows where a credential would go: `YOUR_API_KEY`, `xxxx`, `***`."""
-    return _TEMPLATE_WORDS.search(value) is not None
 
 
 _JWT = _Prefixed(
@@ -374,79 +375,3 @@ _JWT = _Prefixed(
 def _is_jwt(body: str) -> bool:
     parts = body.split(".", 5)
     return len(parts) >= 2 and len(parts[0]) >= 8 and len(parts[1]) >= 8  # noqa: PLR2004 - "{}" is 4
-
-
-_BEGIN = re.compile(
-    r"-{4,5} ?BEGIN(?:[ +]|%20)(?:[A-Z0-9]{1,12}(?:[ +]|%20)){0,3}PRIVATE(?:[ +]|%20)KEY(?:[ +]|%20)?(?:BLOCK)?-{4,5}"
-    r"|PuTTY-User-Key-File-[0-9]:"
-)
-_END = re.compile(r"-{4,5} ?END(?:[ +]|%20)(?:[A-Z0-9]{1,12}(?:[ +]|%20)){0,3}PRIVATE(?:[ +]|%20)KEY(?:[ +]|%20)?(?:BLOCK)?-{4,5}|Private-MAC:[ ]?[0-9a-f]{1,64}")
-_KEY_DATA = re.compile(r"[A-Za-z0-9+/=]{16}")
-_REST_OF_KEY = re.compile(
-    r"""(?x)
-    (?: (?: [\s>|,"'`-] | \\+[nr"] | %0[AD] ){1,64}+
-        (?: (?:Proc-Type|DEK-Info|Version|Comment|Encryption|Public-Lines|Private-Lines|Key-Derivation|Argon2-\w{1,12})
-            :[ ]?[^\r\n\\]{0,80}+
-          | [A-Za-z0-9+/=]{16,}+
-          | [A-Za-z0-9+/]{0,15}+={1,2}
-          | (?=[A-Za-z]{0,15}[0-9+/])[A-Za-z0-9+/]{1,15}+(?=["'`\s\\]|\Z)  # the short last line
-        )
-    )*+"""
-)
-# The same read backwards from an end: a short last line or two, then whole ones.
-_LINES_BEFORE = re.compile(
-    r"""(?x)
-    (?: [\s>|] | [nr]\\+ | A0% )*+
-    (?: [A-Za-z0-9+/=]{1,15}+ (?: [\s>|] | [nr]\\+ | A0% )++ ){0,2}
-    (?: [A-Za-z0-9+/=]{16,}+ (?: [\s>|] | [nr]\\+ | A0% )*+ )+"""
-)
-_LONGEST_KEY = 32_768
-
-
-def _mask_private_keys(text: str) -> str:
-    parts, kept, at, end = [], 0, 0, None
-    while begin := _BEGIN.search(text, at):
-        at = begin.end()
-        if end is None or (end and end.start() < at):
-            # One look for an end serves every beginning before it, which keeps this linear.
-            end = _END.search(text, at) or False
-        stop = _end_of_key(text, at, end.start() if end else None)
-        if stop is None:
-            continue
-        at = end.end() if end and stop == end.start() else stop
-        parts += text[kept : begin.start()], marker("private-key")
-        kept = at
-    text = "".join(parts) + text[kept:] if parts else text
-    return _mask_headless_keys(text)
-
-
-def _end_of_key(text: str, start: int, end: int | None) -> int | None:
-    """Where the key that begins before `start` stops, or `None` where there is only talk of one."""
-    if end is not None and end - start <= _LONGEST_KEY and not _BEGIN.search(text, start, end):
-        return end if _KEY_DATA.search(text, start, end) else None
-    rest = _REST_OF_KEY.match(text, start, start + _LONGEST_KEY)
-    if rest is None or not _KEY_DATA.search(rest[0]):
-        return None
-    return rest.end()
-
-
-def _mask_headless_keys(text: str) -> str:
-    """Mask what stands before an end whose beginning was cut off."""
-    parts, kept = [], 0
-    for end in _END.finditer(text):
-        before = text[max(kept, end.start() - _LONGEST_KEY // 4) : end.start()][::-1]
-        data = _LINES_BEFORE.match(before)
-        if data is None:
-            continue
-        parts += text[kept : end.start() - data.end()], marker("private-key")
-        kept = end.end()
-    return "".join(parts) + text[kept:] if parts else text
-
-
-def is_basic_credential(value: str) -> bool:
-    """Whether a value is `user:password` in base64, as in `Authorization: Basic`."""
-    try:
-        decoded = base64.b64decode(value + "=" * (-len(value) % 4), validate=True)
-    except binascii.Error:
-        return False
-    return b":" in decoded and decoded.isascii() and all(32 <= byte < 127 for byte in decoded)  # noqa: PLR2004 - the printable part of ASCII

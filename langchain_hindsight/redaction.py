@@ -8,11 +8,13 @@ cannot be told from the sentence.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from langchain_hindsight.credential_fields import is_placeholder, kind_of_name, mask_fields
-from langchain_hindsight.credential_tokens import MARKER, mask_tokens, marker
+from langchain_hindsight.credential_fields import kind_of_name, mask_fields
+from langchain_hindsight.credential_places import mask_places
+from langchain_hindsight.credential_tokens import mask_tokens
+from langchain_hindsight.credential_values import MARKER, is_empty_form, marker
 
 _MOST_PASSES = 4
 _DEEPEST = 200
@@ -31,7 +33,7 @@ def redact(text: str) -> str:
         The text with `[redacted:kind]` in the place of each credential, and otherwise unchanged.
     """
     for _ in range(_MOST_PASSES):
-        masked = mask_fields(mask_tokens(text))
+        masked = mask_fields(mask_places(mask_tokens(text)))
         if masked == text:
             break
         # A mask can be the boundary that the next credential was waiting for.
@@ -61,24 +63,28 @@ def _redacted(value: Any, kind: str | None, depth: int) -> Any:  # noqa: ANN401 
         return marker("too-deep") if isinstance(value, Mapping | list | tuple) else value
     if isinstance(value, Mapping):
         return _redacted_mapping(value, kind, depth)
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*(_redacted(item, kind, depth + 1) for item in value))
-    if isinstance(value, list | tuple):
-        if kind is None and len(value) == 2 and _is_header(value[0]):  # noqa: PLR2004 - a pair
-            return type(value)((value[0], _redacted(value[1], kind_of_name(value[0]), depth + 1)))
-        return type(value)(_redacted(item, kind, depth + 1) for item in value)
-    if isinstance(value, set | frozenset):
-        return type(value)(_redacted(item, kind, depth + 1) for item in value)
+    if isinstance(value, list | tuple | set | frozenset):
+        return _redacted_items(value, kind, depth)
     if kind == "password" and isinstance(value, int | float) and not isinstance(value, bool):
         return marker(kind)
     return value
+
+
+def _redacted_items(value: Any, kind: str | None, depth: int) -> Any:  # noqa: ANN401 - as above
+    if kind is None and isinstance(value, list | tuple) and _is_header(value):
+        kinds = [None, kind_of_name(value[0])]
+    else:
+        kinds = [kind] * len(value)
+    items = [_redacted(item, k, depth + 1) for item, k in zip(value, kinds, strict=True)]
+    # A named tuple takes its items one by one.
+    return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
 
 
 def _redacted_text(value: str, kind: str | None) -> str:
     if kind is None:
         return redact(value)
     said = value.strip()
-    if not said or MARKER.fullmatch(said) or is_placeholder(said):
+    if not said or MARKER.fullmatch(said) or is_empty_form(said):
         return value
     return marker(kind)
 
@@ -103,7 +109,8 @@ def _kind_of_entry(value: Mapping[Any, Any]) -> str | None:
     return kind_of_name(name) if isinstance(name, str) else None
 
 
-def _is_header(name: object) -> bool:
+def _is_header(pair: Sequence[object]) -> bool:
+    name = pair[0] if len(pair) == 2 else None  # noqa: PLR2004 - a name and its value
     return isinstance(name, str) and name.lower() in _HEADER_NAMES
 
 

@@ -1,10 +1,13 @@
-"""How many credentials are missed and how many look-alikes masked: our rules beside detect-secrets.
+"""How many credentials are missed and look-alikes masked: our rules beside detect-secrets.
 
-Run with `python tests/benchmarks/redaction_rates.py [--list]`. detect-secrets is optional: without it
-only our own rates are given. It names the secrets that it finds in a file or, more eagerly, in a
+Run with `python tests/benchmarks/redaction_rates.py [--list]`. detect-secrets is optional: without
+it only our own rates are given. It names the secrets that it finds in a file or, more eagerly, in a
 line; a positive counts as found when no part of its secrets is left once those are masked, and a
 look-alike as masked when it names any.
 """
+
+# A benchmark prints, and the corpus is found beside the tests that assert on it.
+# ruff: noqa: T201, E402
 
 from __future__ import annotations
 
@@ -41,7 +44,7 @@ def missed(positive: Positive, mask: Redact) -> bool:
 
 
 def with_detect_secrets() -> dict[str, Redact]:
-    """Masking by detect-secrets, with all its detectors and with those that know a shape or a name."""
+    """Masking by detect-secrets, with all its detectors and without those of high entropy."""
     try:
         from detect_secrets.core.plugins.util import get_mapping_from_secret_type_to_class
         from detect_secrets.core.scan import scan_file, scan_line
@@ -98,7 +101,7 @@ def report(name: str, mask: Redact, *, listed: bool) -> None:
         return
     for positive in lost:
         if not positive.held_out:
-            print(f"  missed {positive.name}: {positive.text[:160]!r} -> {mask(positive.text)[:160]!r}")
+            print(f"  missed {positive.name}: {mask(positive.text)[:160]!r}")
     for alike in false:
         if not alike.held_out:
             print(f"  false {alike.text[:100]!r} -> {mask(alike.text)[:100]!r}")

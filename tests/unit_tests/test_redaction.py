@@ -1,8 +1,12 @@
 """Credentials are masked, what only looks like one is not, and no text can make that slow."""
 
+# Punctuation of other languages is the point here.
+# ruff: noqa: RUF001
+
 from __future__ import annotations
 
 import json
+import re
 from collections import namedtuple
 from random import Random
 from time import process_time
@@ -19,7 +23,9 @@ _PIECE = 8
 
 
 def _without_markers(text: str) -> str:
-    return " ".join(part.partition("]")[2] if i else part for i, part in enumerate(text.split("[redacted:")))
+    return " ".join(
+        part.partition("]")[2] if i else part for i, part in enumerate(text.split("[redacted:"))
+    )
 
 
 def _survives(secret: str, masked: str) -> bool:
@@ -42,7 +48,7 @@ def test_the_corpus_is_as_large_and_as_varied_as_the_rates_claim():
     assert len(LOOKALIKES) >= 400
     assert len({alike.text for alike in LOOKALIKES}) == len(LOOKALIKES)
     for rows in (POSITIVES, LOOKALIKES):
-        assert sum(row.held_out for row in rows) == pytest.approx(len(rows) / 3, abs=1)
+        assert sum(row.held_out for row in rows) == pytest.approx(len(rows) / 3, rel=0.1)
 
 
 def test_no_credential_of_the_corpus_survives():
@@ -51,8 +57,29 @@ def test_no_credential_of_the_corpus_survives():
 
 
 def test_fewer_than_one_look_alike_in_a_hundred_is_masked():
-    false = [f"{a.text[:200]} -> {redact(a.text)[:200]}" for a in LOOKALIKES if redact(a.text) != a.text]
+    false = [
+        f"{a.text[:200]} -> {redact(a.text)[:200]}" for a in LOOKALIKES if redact(a.text) != a.text
+    ]
     assert len(false) < len(LOOKALIKES) / 100, "\n".join(false)
+
+
+def test_no_marker_is_torn_by_another():
+    for positive in POSITIVES:
+        masked = redact(positive.text)
+        assert masked.count("[redacted:") == len(re.findall(r"\[redacted:[a-z0-9-]+\]", masked)), (
+            masked
+        )
+
+
+@pytest.mark.parametrize("scheme", ["Basic", "Bearer", "Token"])
+@pytest.mark.parametrize("letter", "İıſK密é")
+def test_a_letter_that_only_ignoring_case_makes_ascii_is_no_trouble(scheme, letter):
+    for text in (
+        f"{scheme} password{letter}",
+        f"Authorization: {scheme} pass{letter}word",
+        f"{letter} api_{letter}key=",
+    ):
+        assert isinstance(redact(text), str)
 
 
 def test_what_stands_around_a_credential_stays():
@@ -73,10 +100,14 @@ def test_what_stands_around_a_credential_stays():
         ("DB_PASSWORD=hunter2", "DB_PASSWORD=[redacted:password]"),
         ("postgres://app:hunter2@db/shop", "postgres://app:[redacted:url-password]@db/shop"),
         ('{"password": "hun\\"ter2", "n": 1}', '{"password": "[redacted:password]", "n": 1}'),
+        ('{"password": "secret"}', '{"password": "[redacted:password]"}'),
         ("Authorization: Bearer abc123def456", "Authorization: Bearer [redacted:authorization]"),
         ("Cookie: sid=abc123def; theme=dark", "Cookie: [redacted:cookie]"),
         ("run --password hunter2 --fast", "run --password [redacted:password] --fast"),
-        ("https://a.example/?page=2&token=abc123def456&x=1", "https://a.example/?page=2&token=[redacted:token]&x=1"),
+        (
+            "https://a.example/?page=2&token=abc123def456&x=1",
+            "https://a.example/?page=2&token=[redacted:token]&x=1",
+        ),
     ],
 )
 def test_a_marker_names_the_kind_and_takes_the_place_of_the_value_alone(text, expected):
@@ -108,10 +139,59 @@ def test_a_credential_far_into_a_long_text_is_found():
 
 _HOSTILE_PIECES = st.sampled_from(
     [
-        *("password", "api_key", "token", "Authorization", "Bearer ", "Basic ", "Cookie", "=", ": ", " is "),
-        *('"', "'", "\\", '\\"', "\n", "\\n", " ", "`", "```\n", "://", "@", "u:p@h", "?", "&", "-p ", "--password "),
-        *("-----BEGIN PRIVATE KEY-----", "-----END PRIVATE KEY-----", "A1b2C3d4E5f6G7h8", "eyJ", ".", "sk-", "ghp_"),
-        *("[redacted:password]", "[redacted:", "]", "<", ">", "${X}", "hunter2!", "mysql ", "curl -u ", "密码", "为", "İ"),
+        *(
+            "password",
+            "api_key",
+            "token",
+            "Authorization",
+            "Bearer ",
+            "Basic ",
+            "Cookie",
+            "=",
+            ": ",
+            " is ",
+        ),
+        *(
+            '"',
+            "'",
+            "\\",
+            '\\"',
+            "\n",
+            "\\n",
+            " ",
+            "`",
+            "```\n",
+            "://",
+            "@",
+            "u:p@h",
+            "?",
+            "&",
+            "-p ",
+            "--password ",
+        ),
+        *(
+            "-----BEGIN PRIVATE KEY-----",
+            "-----END PRIVATE KEY-----",
+            "A1b2C3d4E5f6G7h8",
+            "eyJ",
+            ".",
+            "sk-",
+            "ghp_",
+        ),
+        *(
+            "[redacted:password]",
+            "[redacted:",
+            "]",
+            "<",
+            ">",
+            "${X}",
+            "hunter2!",
+            "mysql ",
+            "curl -u ",
+            "密码",
+            "为",
+            "İ",
+        ),
         *(_token("github-classic"), _token("aws-access"), _token("jwt"), _token("anthropic")),
     ]
 )
@@ -145,8 +225,12 @@ _CONTEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
 @given(
     kind=st.sampled_from(sorted(TOKENS)),
     seed=st.integers(0, 10_000),
-    before=_CONTEXT.filter(lambda text: not (text[-1:].isascii() and (text[-1:].isalnum() or text[-1:] in "+/=_-.~"))),
-    after=_CONTEXT.filter(lambda text: not (text[:1].isascii() and (text[:1].isalnum() or text[:1] in "+/=_-.~%@"))),
+    before=_CONTEXT.filter(
+        lambda text: not (text[-1:].isascii() and (text[-1:].isalnum() or text[-1:] in "+/=_-.~"))
+    ),
+    after=_CONTEXT.filter(
+        lambda text: not (text[:1].isascii() and (text[:1].isalnum() or text[:1] in "+/=_-.~%@"))
+    ),
 )
 def test_a_token_survives_in_no_context(kind, seed, before, after):
     token = _token(kind, seed)
@@ -157,7 +241,15 @@ def test_a_token_survives_in_no_context(kind, seed, before, after):
 @given(
     password=st.from_regex(r"[A-Za-z]{3}[!@#%^*+=?][A-Za-z]{3}[0-9]{2}", fullmatch=True),
     form=st.sampled_from(
-        ["password={}", 'password: "{}"', '{{"password":"{}"}}', "my password is {}", "--password {}", "密码：{}", "x://u:{}@h/"]
+        [
+            "password={}",
+            'password: "{}"',
+            '{{"password":"{}"}}',
+            "my password is {}",
+            "--password {}",
+            "密码：{}",
+            "x://u:{}@h/",
+        ]
     ),
     before=_CONTEXT.map(lambda text: text + "\n"),
     after=_CONTEXT.map(lambda text: "\n" + text),
@@ -169,12 +261,73 @@ def test_a_password_survives_in_no_context(password, form, before, after):
 
 
 _REPEATED = [
-    *("a", " ", "\n", "=", ":", "-", '"', "\\", '\\"', "A1b2C3", "key=", "api_key=", "password=", "password: ", "token "),
-    *('password="', "password='", 'password="password=\'', 'password=\\"', "password is ", "--password ", "<password>a"),
-    *("-----BEGIN PRIVATE KEY-----", "-----BEGIN PRIVATE KEY-----\n", "-----END PRIVATE KEY-----\n", "eyJ", "eyJ.", "eyJ-"),
-    *("a:", "://", "x://a:b", "x://a:@", "?token=", "&a", "sk-", "sk-abcd\n", "sk-a1\na1b2c3d4\n", "AKIA", "ghp_", "SG."),
-    *("authorization: ", "bearer ", "basic a", "cookie: a=b; ", "curl -u a:", "mysql ", "docker login ", "1234567890:"),
-    *("密码", "中", "İ", "token=[redacted:token]", "DB_PASSWORD\n value: ", "ENV password a1 ", "hooks.slack.com/services/"),
+    *(
+        "a",
+        " ",
+        "\n",
+        "=",
+        ":",
+        "-",
+        '"',
+        "\\",
+        '\\"',
+        "A1b2C3",
+        "key=",
+        "api_key=",
+        "password=",
+        "password: ",
+        "token ",
+    ),
+    *(
+        'password="',
+        "password='",
+        "password=\"password='",
+        'password=\\"',
+        "password is ",
+        "--password ",
+        "<password>a",
+    ),
+    *(
+        "-----BEGIN PRIVATE KEY-----",
+        "-----BEGIN PRIVATE KEY-----\n",
+        "-----END PRIVATE KEY-----\n",
+        "eyJ",
+        "eyJ.",
+        "eyJ-",
+    ),
+    *(
+        "a:",
+        "://",
+        "x://a:b",
+        "x://a:@",
+        "?token=",
+        "&a",
+        "sk-",
+        "sk-abcd\n",
+        "sk-a1\na1b2c3d4\n",
+        "AKIA",
+        "ghp_",
+        "SG.",
+    ),
+    *(
+        "authorization: ",
+        "bearer ",
+        "basic a",
+        "cookie: a=b; ",
+        "curl -u a:",
+        "mysql ",
+        "docker login ",
+        "1234567890:",
+    ),
+    *(
+        "密码",
+        "中",
+        "İ",
+        "token=[redacted:token]",
+        "DB_PASSWORD\n value: ",
+        "ENV password a1 ",
+        "hooks.slack.com/services/",
+    ),
 ]
 
 
@@ -222,12 +375,33 @@ def test_values_are_masked_to_any_depth_with_their_shape_kept():
 @pytest.mark.parametrize(
     "key",
     [
-        *("password", "Password", "db_password", "dbPassword", "passphrase", "api_key", "apiKey", "API_KEY", "x-api-key"),
-        *("authorization", "Proxy-Authorization", "cookie", "Set-Cookie", "access_token", "clientSecret", "token", "secret"),
+        *(
+            "password",
+            "Password",
+            "db_password",
+            "dbPassword",
+            "passphrase",
+            "api_key",
+            "apiKey",
+            "API_KEY",
+            "x-api-key",
+        ),
+        *(
+            "authorization",
+            "Proxy-Authorization",
+            "cookie",
+            "Set-Cookie",
+            "access_token",
+            "clientSecret",
+            "token",
+            "secret",
+        ),
         *("private_key", "aws_secret_access_key", "STRIPE_SECRET_KEY_TEST", "密码", "credential"),
     ],
 )
 def test_a_value_under_a_credentials_name_is_masked_whole(key):
+    for word in ("secret", "password", "z", "admin"):
+        assert redact_value({key: word})[key].startswith("[redacted:")
     masked = redact_value({key: "plain words", "kept": "plain words"})
     assert masked[key].startswith("[redacted:")
     assert masked[key].endswith("]")
@@ -238,10 +412,26 @@ def test_a_value_under_a_credentials_name_is_masked_whole(key):
 @pytest.mark.parametrize(
     "value",
     [
-        {"max_tokens": 4096, "token_count": "12", "next_page_token": "abc", "primary_key": "id", "cache_key": "user:1"},
-        {"password": None, "api_key": "", "token": "<your-token>", "secret": "${SECRET}", "use_password": True},
+        {
+            "max_tokens": 4096,
+            "token_count": "12",
+            "next_page_token": "abc",
+            "primary_key": "id",
+            "cache_key": "user:1",
+        },
+        {
+            "password": None,
+            "api_key": "",
+            "token": "<your-token>",
+            "secret": "${SECRET}",
+            "use_password": True,
+        },
         {"properties": {"password": {"type": "string", "description": "The password"}}},
-        {"thread_id": "t-1", "bank_id": "coding", "document_id": "550e8400-e29b-41d4-a716-446655440000"},
+        {
+            "thread_id": "t-1",
+            "bank_id": "coding",
+            "document_id": "550e8400-e29b-41d4-a716-446655440000",
+        },
         ["project:billing-api", "topic:passwords", "token"],
         3.5,
         None,
@@ -252,7 +442,9 @@ def test_values_that_only_resemble_credentials_stay(value):
 
 
 def test_everything_inside_a_credentials_value_is_masked():
-    masked = redact_value({"credentials": 5, "credential": {"user": "ann", "parts": ["one", "two"]}, "password": 1234})
+    masked = redact_value(
+        {"credentials": 5, "credential": {"user": "ann", "parts": ["one", "two"]}, "password": 1234}
+    )
     assert masked["credential"] == {"user": "[redacted:secret]", "parts": ["[redacted:secret]"] * 2}
     assert masked["password"] == "[redacted:password]"
 

@@ -1,5 +1,8 @@
 """Texts that resemble a credential and hold none: masking any of them would cost a memory."""
 
+# Punctuation of other languages is the point here.
+# ruff: noqa: RUF001
+
 from __future__ import annotations
 
 import base64
@@ -478,6 +481,46 @@ PASSWORD_MIN_LENGTH=12
 TOKEN_EXPIRY=3600
 TOKEN_URL=https://example.com/oauth/token
 """
+# Met in the sources of well-known packages after the held-out third was set aside.
+_LATER = """\
+@field_validator("on_fail", "on_pass", "on_error")
+outcome: Literal["pass", "fail", "error", "skip"]
+frozenset(("api-key", "authorization"))
+'PutScrapText', 'pwd', 'Quit', 'RatioFromNumber',
+attribute_names = ["host", "database", "username", "password", "port"]
+kind: Literal[AuthSpecKind.api_key] = AuthSpecKind.api_key
+target_passphrase = passphrase
+load_pem_private_key(key, password=passphrase)
+if not {"x-api-key", "Authorization"} & headers.keys():
+("sessionId", "threadId", "conversationId")
+meta[CLIENT_CAPABILITIES_META_KEY] = capabilities
+ensure_api_route(get_default_base_url(api_key), "contextualizedembeddings")
+password = passphrase_val
+private_key: PKCS7PrivateKeyTypes,
+- pass -> on_pass
+Encode it and pass to the wrapped object's `.write()` method.
+r'case|continue|switch|not|and|or|set|echo|exit|pwd|true|false|'
+"*": {"class", "accesskey", "dropzone"},
+Obviously pass "HintPep484TypeVarFree" as a new parameter
+Password1 and Password2 must match.
+The token for the next page is in the header.
+password for the account is required
+auth=(user, password)
+username, password = proxy_auth
+Token: "#f8f8f2",
+private_key: Ed25519PrivateKey | Ed448PrivateKey
+private_key = Ed25519PrivateKey.from_private_bytes(d)
+join(pwd, './data/philox-testset-1.csv')
+auth = ("user", password)
+"""
+
+_DOCSTRING = """\
+class StaticCredentials(Credentials):
+    \\"\\"\\"Credentials that hold one access token.
+
+    They are never refreshed: `credentials = StaticCredentials(token="x1")` is all there is.
+    \\"\\"\\"
+""".replace("\\", "")
 
 _FRAMES = ("{}", "see {} for that", '"id": "{}"', "version {}, then", "| {} | ok |", "为{}，")
 
@@ -500,7 +543,10 @@ def _generated() -> list[str]:
             f"run-{uuid.UUID(bytes=data[16:32], version=4)}",
             f"v{random.randrange(9)}.{random.randrange(99)}.{random.randrange(99)}-{hashlib.md5(data).hexdigest()[:8]}",
         )
-        texts += [_FRAMES[(number + step) % len(_FRAMES)].replace("{}", text) for step, text in enumerate(ids)]
+        texts += [
+            _FRAMES[(number + step) % len(_FRAMES)].replace("{}", text)
+            for step, text in enumerate(ids)
+        ]
     for size in (600, 3_000, 20_000):
         image = base64.b64encode(random.randbytes(size)).decode()
         texts += [
@@ -509,8 +555,15 @@ def _generated() -> list[str]:
             "\n".join(image[i : i + 76] for i in range(0, len(image), 76)),
         ]
         # Pictures hold runs of zero bytes, which base64 writes as a run of one letter.
-        texts.append(f"data:image/bmp;base64,{base64.b64encode(random.randbytes(40) + bytes(300) + random.randbytes(size)).decode()}")
-    for label in ("CERTIFICATE", "PUBLIC KEY", "RSA PUBLIC KEY", "PGP PUBLIC KEY BLOCK", "CERTIFICATE REQUEST"):
+        flat = random.randbytes(40) + bytes(300) + random.randbytes(size)
+        texts.append(f"data:image/bmp;base64,{base64.b64encode(flat).decode()}")
+    for label in (
+        "CERTIFICATE",
+        "PUBLIC KEY",
+        "RSA PUBLIC KEY",
+        "PGP PUBLIC KEY BLOCK",
+        "CERTIFICATE REQUEST",
+    ):
         body = base64.encodebytes(random.randbytes(300)).decode()
         texts.append(f"-----BEGIN {label}-----\n{body}-----END {label}-----")
     texts.append(f"ssh-ed25519 {base64.b64encode(random.randbytes(51)).decode()} dev@host")
@@ -522,7 +575,9 @@ def _build() -> tuple[LookAlike, ...]:
     order = list(range(len(texts)))
     Random("held out").shuffle(order)
     held_out = set(order[::3])
-    return tuple(LookAlike(text, number in held_out) for number, text in enumerate(texts))
+    rows = [LookAlike(text, number in held_out) for number, text in enumerate(texts)]
+    later = [*_LATER.splitlines(), _DOCSTRING]
+    return (*rows, *(LookAlike(text, held_out=False) for text in later))
 
 
 LOOKALIKES = _build()

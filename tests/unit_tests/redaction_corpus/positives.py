@@ -1,5 +1,8 @@
 """Texts that hold a credential, each with what must not survive and what must."""
 
+# Punctuation of other languages is the point here.
+# ruff: noqa: RUF001
+
 from __future__ import annotations
 
 import base64
@@ -83,9 +86,20 @@ TOKENS: dict[str, Make] = {
     "gitlab": _pre("gl" + "pat-", _URL64, 20),
     "gitlab-runner": _pre("gl" + "rt-", _URL64, 20),
     "gitlab-trigger": _pre("gl" + "ptt-", _HEX, 40),
-    "slack-bot": _join("xo" + "xb-", _of(string.digits, 12), "-", _of(string.digits, 13), "-", _of(_WORD, 24)),
-    "slack-user": _join("xo" + "xp-", _of(string.digits, 12), "-", _of(string.digits, 12), "-", _of(_HEX, 32)),
-    "slack-app": _join("xa" + "pp-1-A", _of(string.digits + "ABCDEF", 10), "-", _of(string.digits, 13), "-", _of(_HEX, 64)),
+    "slack-bot": _join(
+        "xo" + "xb-", _of(string.digits, 12), "-", _of(string.digits, 13), "-", _of(_WORD, 24)
+    ),
+    "slack-user": _join(
+        "xo" + "xp-", _of(string.digits, 12), "-", _of(string.digits, 12), "-", _of(_HEX, 32)
+    ),
+    "slack-app": _join(
+        "xa" + "pp-1-A",
+        _of(string.digits + "ABCDEF", 10),
+        "-",
+        _of(string.digits, 13),
+        "-",
+        _of(_HEX, 64),
+    ),
     "stripe-live": _pre("sk" + "_live_", _WORD, 24),
     "stripe-test": _pre("sk" + "_test_", _WORD, 24),
     "stripe-restricted": _pre("rk" + "_live_", _WORD, 99),
@@ -172,7 +186,9 @@ def _password(random: Random) -> str:
 
 
 def _simple_password(random: Random) -> str:
-    return random.choice(["swordfish", "trustno", "dragon", "wintersun", "kestrel"]) + str(random.randrange(10, 99))
+    return random.choice(["swordfish", "trustno", "dragon", "wintersun", "kestrel"]) + str(
+        random.randrange(10, 99)
+    )
 
 
 def _hex32(random: Random) -> str:
@@ -224,11 +240,23 @@ FIELDS: tuple[tuple[str, Make, str], ...] = (
     ("json", _hex32, '{{"auth": {{"accessToken": "{}"}}}}'),
     ("json", _key40, '{{"refresh_token": "{}", "expires_in": 3600}}'),
     ("json", _password, '{{"Authorization": "{}"}}'),
-    ("tool-call", _simple_password, '{{"arguments": "{{\\"password\\": \\"{}\\", \\"host\\": \\"db\\"}}"}}'),
+    (
+        "tool-call",
+        _simple_password,
+        '{{"arguments": "{{\\"password\\": \\"{}\\", \\"host\\": \\"db\\"}}"}}',
+    ),
     ("tool-call", _key40, '{{"arguments": "{{\\"api_key\\":\\"{}\\"}}"}}'),
-    ("tool-call", _simple_password, '{{"a": "{{\\"b\\": \\"{{\\\\\\"password\\\\\\": \\\\\\"{}\\\\\\"}}\\"}}"}}'),
+    (
+        "tool-call",
+        _simple_password,
+        '{{"a": "{{\\"b\\": \\"{{\\\\\\"password\\\\\\": \\\\\\"{}\\\\\\"}}\\"}}"}}',
+    ),
     ("tool-call", _simple_password, '{{"command": "export DB_PASSWORD={}\\nmake run"}}'),
-    ("tool-call", _hex32, '{{"command": "curl -H \\"Authorization: Bearer {}\\" https://x.example.com"}}'),
+    (
+        "tool-call",
+        _hex32,
+        '{{"command": "curl -H \\"Authorization: Bearer {}\\" https://x.example.com"}}',
+    ),
     ("code", _simple_password, 'password = "{}"\nconnect(password)'),
     ("code", _plain_password, "connect(user='app', password='{}', port=5432)"),
     ("code", _simple_password, 'password: str = "{}"\n'),
@@ -242,14 +270,30 @@ FIELDS: tuple[tuple[str, Make, str], ...] = (
     ("code", _simple_password, 'if password == "{}":\n    pass'),
     ("code", _simple_password, 'builder.setPassword("{}").build()'),
     ("code", _simple_password, ":password => '{}',\n"),
-    ("code", lambda r: " ".join(r.sample(["correct", "horse", "battery", "staple", "violet"], 4)), 'passphrase = "{}"\n'),
+    (
+        "code",
+        lambda r: " ".join(r.sample(["correct", "horse", "battery", "staple", "violet"], 4)),
+        'passphrase = "{}"\n',
+    ),
     ("code", _simple_password, "CREATE USER app WITH PASSWORD '{}';"),
     ("code", _simple_password, "ALTER USER app IDENTIFIED BY '{}';"),
     ("xml", _simple_password, "<server><username>a</username><password>{}</password></server>"),
     ("xml", _key40, '<add key="ApiKey" value="{}" />'),
-    ("connection-string", _simple_password, "Server=db;Database=a;User Id=sa;Password={};Encrypt=true"),
-    ("connection-string", _azure_storage, "DefaultEndpointsProtocol=https;AccountName=a;AccountKey={};EndpointSuffix=core.windows.net"),
-    ("connection-string", _b64(32), "Endpoint=sb://a.servicebus.windows.net/;SharedAccessKeyName=Root;SharedAccessKey={}"),
+    (
+        "connection-string",
+        _simple_password,
+        "Server=db;Database=a;User Id=sa;Password={};Encrypt=true",
+    ),
+    (
+        "connection-string",
+        _azure_storage,
+        "DefaultEndpointsProtocol=https;AccountName=a;AccountKey={};EndpointSuffix=core.windows.net",
+    ),
+    (
+        "connection-string",
+        _b64(32),
+        "Endpoint=sb://a.servicebus.windows.net/;SharedAccessKeyName=Root;SharedAccessKey={}",
+    ),
     ("connection-string", _simple_password, "host=db user=app password={} dbname=a"),
     ("cli", _simple_password, "psqlx --user app --password {} --host db"),
     ("cli", _plain_password, "psqlx --user app --password={} --host db"),
@@ -264,8 +308,16 @@ FIELDS: tuple[tuple[str, Make, str], ...] = (
     ("cli", _simple_password, "redis-cli -a {} ping"),
     ("url", _simple_password, "postgresql://app:{}@db.example.com:5432/shop"),
     ("url", _plain_password, "redis://:{}@cache:6379/0"),
-    ("url", lambda r: _of(_WORD, 5)(r) + "@" + _of(_WORD, 4)(r), "mongodb+srv://app:{}@cluster0.example.net/?retryWrites=true"),
-    ("url", lambda r: _of(_WORD, 6)(r) + "%2F" + _of(_WORD, 6)(r), "amqps://app:{}@mq.example.com/vhost"),
+    (
+        "url",
+        lambda r: _of(_WORD, 5)(r) + "@" + _of(_WORD, 4)(r),
+        "mongodb+srv://app:{}@cluster0.example.net/?retryWrites=true",
+    ),
+    (
+        "url",
+        lambda r: _of(_WORD, 6)(r) + "%2F" + _of(_WORD, 6)(r),
+        "amqps://app:{}@mq.example.com/vhost",
+    ),
     ("url", _hex32, "https://{}@o1.ingest.sentry.io/42"),
     ("url", _hex32, "https://x-access-token:{}@github.com/a/b.git"),
     ("url", _plain_password, "访问https://admin:{}@example.com/即可"),
@@ -276,7 +328,11 @@ FIELDS: tuple[tuple[str, Make, str], ...] = (
     ("query", _simple_password, "jdbc:mysql://db/shop?user=app&password={}&useSSL=true"),
     ("header", _key40, "Authorization: Bearer {}\nAccept: */*"),
     ("header", _hex32, 'headers={{"Authorization": "Token {}"}}'),
-    ("header", lambda r: base64.b64encode(f"bob:{_simple_password(r)}".encode()).decode(), "Authorization: Basic {}\r\nHost: x"),
+    (
+        "header",
+        lambda r: base64.b64encode(f"bob:{_simple_password(r)}".encode()).decode(),
+        "Authorization: Basic {}\r\nHost: x",
+    ),
     ("header", _key40, "curl -H 'Authorization: Bearer {}' https://example.com"),
     ("header", _key40, "X-Api-Key: {}\nAccept: */*"),
     ("header", _key40, "I sent bearer {} and got 401"),
@@ -299,10 +355,62 @@ FIELDS: tuple[tuple[str, Make, str], ...] = (
     ("code-block", _simple_password, "The password is:\n```\n{}\n```\nDone."),
     ("code-block", _key40, "API key:\n\n```text\n{}\n```\nDone."),
     ("code-block", _hex32, "Token:\n{}\n\nDone."),
-    ("webhook", lambda r: f"T{_of(string.digits, 8)(r)}/B{_of(string.digits, 8)(r)}/{_of(_WORD, 24)(r)}", "https://hooks." + "slack.com/services/{}"),
+    (
+        "webhook",
+        lambda r: f"T{_of(string.digits, 8)(r)}/B{_of(string.digits, 8)(r)}/{_of(_WORD, 24)(r)}",
+        "https://hooks." + "slack.com/services/{}",
+    ),
     ("webhook", _of(_URL64, 68), "https://discord.com/api/" + "webhooks/123456789012345678/{}"),
-    ("webhook", _join(_of("123456789", 10), ":AA", _of(_URL64, 33)), "https://api.telegram.org/bot{}/sendMessage"),
+    (
+        "webhook",
+        _join(_of("123456789", 10), ":AA", _of(_URL64, 33)),
+        "https://api.telegram.org/bot{}/sendMessage",
+    ),
     ("aws-pair", _aws_secret, "AK" + "IA" + "QWERTYUIOPASDFGH,{}\n"),
+)
+
+# Met after the held-out third was set aside: written without a look at the rules, and the reason
+# for some of them. None of these is held out.
+LATER: tuple[tuple[str, Make, str], ...] = (
+    ("prose", _simple_password, "the wifi password's {}"),
+    ("prose", _simple_password, "creds: admin:{}"),
+    ("prose", _simple_password, "login: bob / password: {}!"),
+    ("prose", _simple_password, "The password for the database is `{}`."),
+    ("prose", _simple_password, "username: bob, password {}"),
+    ("prose", _simple_password, "ssh root@192.0.2.4 password: {}"),
+    ("prose", _plain_password, "sudo password: {}"),
+    ("prose", _simple_password, "パスワードは{}です"),
+    ("prose", _simple_password, "password→{}"),
+    ("prose", _hex32, "vercel token {}"),
+    ("prose", _uuid, "heroku api key: {}"),
+    ("prose", _hex32, "accountSid AC0 authToken {}"),
+    ("table", _simple_password, "| password | {} |"),
+    ("yaml", _join("example_pw_", _of(string.digits, 1), "x"), "MYSQL_ROOT_PASSWORD: {}"),
+    ("yaml", _simple_password, "auth: {{user: bob, pass: {}}}"),
+    ("yaml", _join(_of("abcdef", 6), "-", _of(string.digits, 6), "-xyz"), "API_KEY: {}"),
+    ("yaml", _plain_password, "- POSTGRES_PASSWORD={}"),
+    ("short-token", _of("abc123", 3), "sk" + "_test_abc1{}"),
+    ("short-token", _of(string.ascii_lowercase, 8), "xo" + "xb-1234-5678-{}"),
+    ("header", _of(string.ascii_lowercase, 12), "Authorization: Bearer {}"),
+    ("header", _pre("secret-token-", string.digits, 3), "authorization: bearer {}"),
+    ("header", _hex32, 'Authorization: Digest username="bob", response="{}"'),
+    ("header", _of(_HEX, 64), "Authorization: AWS4-HMAC-SHA256 SignedHeaders=host, Signature={}"),
+    ("cookie", _of("abc123", 7), "Cookie: session=a1{}"),
+    ("query", _of(string.ascii_lowercase, 9), "https://example.com/?token={}"),
+    ("query", _hex32, "grant_type=refresh_token&refresh_token={}"),
+    ("cli", _key40, "apikey '{}'"),
+    ("cli", _pre("a1", "abc123", 7), "run --api-key={}"),
+    ("cli", _simple_password, "mysql -uroot -p{}"),
+    ("env", _of(string.ascii_lowercase, 14), "SECRET={}"),
+    ("env", lambda r: f"my-{r.choice(['very', 'own'])}-secret-key", "HINDSIGHT_API_KEY={}"),
+    ("env", _simple_password, "ConnectionStrings__Default=Server=.;User Id=sa;Pwd={};"),
+    ("env", _simple_password, "REDIS_URL=redis://default:{}@redis:6379"),
+    ("code", _simple_password, "auth=('bob', '{}')"),
+    ("code", _simple_password, "HTTPBasicAuth('bob', '{}')"),
+    ("code", _simple_password, "requests.get(url, auth=('user','{}'))"),
+    ("code", _simple_password, 'password = """{}"""'),
+    ("code", _plain_password, "db_pass = '{}'"),
+    ("url", _simple_password, "ftp://bob:{}@example.com"),
 )
 
 
@@ -314,17 +422,42 @@ def _pem(random: Random, label: str) -> str:
 
 def _keys(random: Random) -> list[tuple[str, str, tuple[str, ...], str, str]]:
     rows = []
-    for label in ("PRIVATE KEY", "RSA PRIVATE KEY", "EC PRIVATE KEY", "OPENSSH PRIVATE KEY", "ENCRYPTED PRIVATE KEY", "PGP PRIVATE KEY BLOCK"):
+    for label in (
+        "PRIVATE KEY",
+        "RSA PRIVATE KEY",
+        "EC PRIVATE KEY",
+        "OPENSSH PRIVATE KEY",
+        "ENCRYPTED PRIVATE KEY",
+        "PGP PRIVATE KEY BLOCK",
+    ):
         pem = _pem(random, label)
         lines = tuple(pem.split("\n")[1:-1])
         one = pem.replace("\n", "\\n")
         cut = pem.rsplit("\n", 1)[0]
         rows += [
             (f"{label} whole", f"key below\n{pem}\nkey above", lines, "key below\n", "\nkey above"),
-            (f"{label} one line", json.dumps({"private_key": pem, "client": "a"}), lines, '{"private_key": "', '", "client": "a"}'),
-            (f"{label} in arguments", json.dumps({"args": json.dumps({"k": pem})}), lines, '{"args": "{\\"k\\": \\"', '\\"}"}'),
+            (
+                f"{label} one line",
+                json.dumps({"private_key": pem, "client": "a"}),
+                lines,
+                '{"private_key": "',
+                '", "client": "a"}',
+            ),
+            (
+                f"{label} in arguments",
+                json.dumps({"args": json.dumps({"k": pem})}),
+                lines,
+                '{"args": "{\\"k\\": \\"',
+                '\\"}"}',
+            ),
             (f"{label} cut off", f"see {cut}", lines, "see ", ""),
-            (f"{label} cut off, then prose", f"see {one.rsplit(chr(92), 1)[0]}\nand then we went on", lines, "see ", "\nand then we went on"),
+            (
+                f"{label} cut off, then prose",
+                f"see {one.rsplit(chr(92), 1)[0]}\nand then we went on",
+                lines,
+                "see ",
+                "\nand then we went on",
+            ),
             (f"{label} without its head", pem.split("\n", 1)[1] + "\nmore", lines, "", "\nmore"),
             (f"{label} quoted", "> " + pem.replace("\n", "\n> ") + "\nmore", lines, "> ", "\nmore"),
             (f"{label} spaces for lines", pem.replace("\n", " ") + " more", lines, "", " more"),
@@ -334,7 +467,15 @@ def _keys(random: Random) -> list[tuple[str, str, tuple[str, ...], str, str]]:
 
 def _wrapped(random: Random) -> list[tuple[str, str, tuple[str, ...], str, str]]:
     rows = []
-    for name in ("openai-project", "anthropic", "jwt", "github-fine", "github-classic", "google-api", "pypi"):
+    for name in (
+        "openai-project",
+        "anthropic",
+        "jwt",
+        "github-fine",
+        "github-classic",
+        "google-api",
+        "pypi",
+    ):
         token = TOKENS[name](random)
         cut = len(token) // 2
         a, b = token[:cut], token[cut:]
@@ -343,8 +484,20 @@ def _wrapped(random: Random) -> list[tuple[str, str, tuple[str, ...], str, str]]
             (f"{name} indented", f"    {a}\n    {b}\nbye", (a, b), "    ", "\nbye"),
             (f"{name} quoted in mail", f"> {a}\n> {b}\nbye", (a, b), "> ", "\nbye"),
             (f"{name} joined in code", f'k = ("{a}"\n     "{b}")\n', (a, b), 'k = ("', '")\n'),
-            (f"{name} in two blocks", f"```\n{a}\n```\n```\n{b}\n```\nbye", (a, b), "```\n", "\n```\nbye"),
-            (f"{name} wrapped in arguments", json.dumps({"c": f"{a}\n{b}\nbye"}), (a, b), '{"c": "', '\\nbye"}'),
+            (
+                f"{name} in two blocks",
+                f"```\n{a}\n```\n```\n{b}\n```\nbye",
+                (a, b),
+                "```\n",
+                "\n```\nbye",
+            ),
+            (
+                f"{name} wrapped in arguments",
+                json.dumps({"c": f"{a}\n{b}\nbye"}),
+                (a, b),
+                '{"c": "',
+                '\\nbye"}',
+            ),
         ]
     return rows
 
@@ -366,18 +519,24 @@ def _build() -> tuple[Positive, ...]:
     order = list(range(len(rows)))
     Random("held out").shuffle(order)
     held_out = set(order[::3])
+    for index, (kind, make, template) in enumerate(LATER):
+        rows.append(_row(f"{kind} in {template!r}", kind, template, make(Random(f"later {index}"))))
     return tuple(
         Positive(name, kind, text, secrets, before, after, number in held_out)
         for number, (name, kind, text, secrets, before, after) in enumerate(rows)
     )
 
 
-def _row(name: str, kind: str, template: str, secret: str) -> tuple[str, str, str, tuple[str, ...], str, str]:
+def _row(
+    name: str, kind: str, template: str, secret: str
+) -> tuple[str, str, str, tuple[str, ...], str, str]:
     before, _, after = template.partition("{}")
     before, after = before.format(), after.format()
     # A cookie and a whole header go as one, so only what is outside them has to stay.
     if kind == "cookie":
         before, after = before[: before.lower().find("cookie")], ""
+    if kind == "short-token" or "Digest" in before or "creds" in before:
+        before = after = ""
     if kind == "aws-pair" or before.endswith("base64:"):
         before = before.partition("=")[0] if "=" in before else ""
     return name, kind, template.format(secret), (secret,), before, after

@@ -1,0 +1,253 @@
+"""Credentials known by where they stand: a URL, a header, a cookie, a query, a command's flag.
+
+Promises: only the credential is masked; its scheme, user and host stay; linear time.
+"""
+
+from __future__ import annotations
+
+import re
+
+from langchain_hindsight.credential_fields import OTHER_TOKENS
+from langchain_hindsight.credential_values import (
+    CODE,
+    MARKER,
+    PROSE,
+    has_letters_and_digits,
+    is_basic_credential,
+    is_code,
+    is_name,
+    is_opaque,
+    is_placeholder,
+    is_technical,
+    is_template,
+    marker,
+)
+
+# What documentation writes where a token would stand.
+_GENERIC = re.compile(
+    r"(?i)(?:(?:my|your|the|access|api|auth|id|jwt|bearer|some|user|session)[-_ ]?)*"
+    r"(?:token|key|jwt|secret|authentication|authorization|scheme|auth|credentials?|tokens)"
+)
+
+_HEADER = re.compile(
+    r"""(?ix)
+    (?P<name> authorization \\{0,7}["']?\]? [\x20\t]{0,8} (?:[:=,]|=>) [\x20\t]{0,8}
+      (?:[fb]?\\{0,7}["'])? )
+    (?P<scheme> (?:bearer|basic|token|digest|apikey|api-key|ssws|key|jwt|negotiate|oauth|bot
+      |aws4-hmac-sha256|genie-?key|splunk|sharedkey|pve(?:api)?token)[\x20\t=]{1,8} )?
+    (?P<value> (?:[a-z]{1,24}=\\?"[^"\r\n\\]{0,512}\\?"(?:,[ ]?)?){1,16}
+      | [^\s"'`<>\\,;)}\]\u2e80-\u9fff\uff00-\uffef]++
+        (?:,\s?[\w-]{1,24}=[^\s"'`\\,]{1,512}){0,12} )
+    """
+)
+
+_BEARER = re.compile(
+    r"(?ia)(?P<name>(?<![A-Za-z])(?:bearer|basic)(?:[ \t]{1,8}|%20|\+))"
+    r"(?P<value>[A-Za-z0-9._~+/=%-]{8,})"
+)
+
+# Where code passes a user's name and password side by side.
+_LOGIN = re.compile(
+    r"""(?ix)
+    (?P<name>
+      (?: (?<![A-Za-z])auth[\x20]?=[\x20]?\( | [a-z]{1,24}auth\( | \.(?:auth|login)\( )
+      [\x20]? \\{0,7}["'][^"'\r\n\\]{1,64}\\{0,7}["'],[\x20]? \\{0,7}["'] )
+    (?P<value> [^"'\r\n\\]{3,128} ) (?P<quote> \\{0,7}["'] )
+    """
+)
+
+_COOKIE = re.compile(
+    r"""(?ix)
+    (?P<name> (?<![A-Za-z])(?:set-)?cookies? \\{0,7}["']?\]? [\x20\t]{0,8} (?:[:=,]|=>)?
+      [\x20\t]{0,8} (?:[fb]?\\{0,7}["'])? )
+    (?P<value> [\w.$!%^*|~-]{1,64}= [^\s"'\\;]{1,4096}+ (?:;[\x20]?[^;\r\n"'\\]{1,4096}+){0,64} )
+    """
+)
+
+_QUERY = re.compile(
+    r"""(?ix)
+    (?P<name> [?&](?:amp;)?[\w.%\[\]-]{0,40}?
+      (?:token|key|secret|password|passwd|pwd|pass|signature|sig|auth|authorization
+        |code|session|sid|jwt|credential|ticket|assertion|saml(?:request|response)) = )
+    (?P<value> [^\s"'`<>&\#)\]}\\\u2e80-\u9fff\uff00-\uffef]++ )
+    """
+)
+
+_PORT = r"""(?![0-9]{1,5}(?:[/?\#,\s"'`]|\Z))"""
+
+_EXPLICIT = re.compile(
+    r"(?:access_?token|api[_-]?key|auth_?token|secret|[?&;](?:token|sig|signature)|-signature)=$"
+)
+
+_URL_USER = (
+    re.compile(
+        r"""(?x)(?:(?<=http)|(?<=https)):// (?P<user> [^\s/?\#@:"'`<>\\|]{0,256} )"""
+        rf"""(?: : (?P<value> {_PORT} [^\s"'`>\\/?\#]{{1,256}} ) )? @ (?=[A-Za-z0-9\[$\{{<%_-])"""
+    ),
+    # A database's URL may hold unescaped what it should have escaped.
+    re.compile(
+        r"""(?x)(?<!http)(?<!https):// (?P<user> [^\s/?\#@:"'`<>\\|]{0,256} )"""
+        rf"""(?: : (?P<value> {_PORT} [^\s"'`>\\]{{1,256}} ) )? @ (?=[A-Za-z0-9\[$\{{<%_-])"""
+    ),
+)
+
+_COMMANDS = re.compile(
+    r"""(?x)(?<![A-Za-z0-9_.-])(?P<command>
+      mysql|mysqldump|mysqladmin|mysqlimport|mariadb(?:-dump)?|sshpass|docker|podman|redis-cli|curl|mongo(?:sh|dump|restore)?
+      |sqlcmd|bcp|ldapsearch|twine|helm|cf|az|7z|zip|unzip|smbclient|wget|http|htpasswd|skopeo|buildah|oc|nmcli|xfreerdp|psexec|winrm)
+      (?:\.exe)?(?=[\x20\t])"""
+)
+
+_FLAGS = {
+    "glued": re.compile(r"""[ \t]-p(?P<q>["']?)(?P<value>[^\s"'\\]{2,256})"""),
+    "-p": re.compile(r"""[ \t]-[pP][ \t]?(?P<q>\\?["']?)(?P<value>[^\s"'\\-][^\s"'\\]{2,256})"""),
+    "-a": re.compile(r"""[ \t]-a[ \t](?P<q>\\?["']?)(?P<value>[^\s"'\\-][^\s"'\\]{2,256})"""),
+    "-w": re.compile(r"""[ \t]-w[ \t]?(?P<q>\\?["']?)(?P<value>[^\s"'\\-][^\s"'\\]{2,256})"""),
+    "-u": re.compile(
+        r"""[ \t](?:-[a-zA-Z]{0,6}u|--user|--proxy-user|-a|--auth)[ \t=]{0,2}"""
+        r"""(?P<q>\\?["']?)[^\s:"'\\-][^\s:"'\\]{0,128}:(?P<value>[^\s"'\\]{1,256})"""
+    ),
+    "-U": re.compile(
+        r"""[ \t]-U[ \t]?(?P<q>\\?["']?)[^\s%"']{1,128}%(?P<value>[^\s"'\\]{1,256})"""
+    ),
+}
+
+_FLAG_OF = {
+    "mysql": "glued", "mysqldump": "glued", "mysqladmin": "glued", "mysqlimport": "glued",
+    "mariadb": "glued", "mariadb-dump": "glued", "7z": "glued", "redis-cli": "-a", "curl": "-u",
+    "wget": "-u", "http": "-u", "ldapsearch": "-w", "smbclient": "-U",
+}  # fmt: skip
+
+_NEEDS_LOGIN = frozenset(("docker", "podman", "helm", "cf", "az", "skopeo", "buildah", "oc"))
+
+
+def _masked_header(match: re.Match[str]) -> str:
+    value = match["value"]
+    scheme = match["scheme"] or ""
+    if (
+        MARKER.search(value)
+        or is_placeholder(value)
+        or (CODE.fullmatch(value) and not is_opaque(value, 12))
+    ):
+        return match[0]
+    if scheme:
+        good = len(value) >= 6 and (has_letters_and_digits(value) or _ends_there(match))  # noqa: PLR2004 - no token is shorter
+    else:
+        good = is_opaque(value)
+    if not good or _GENERIC.fullmatch(value):
+        return match[0]
+    return f"{match['name']}{scheme}{marker('authorization')}"
+
+
+def _masked_login(match: re.Match[str]) -> str:
+    value = match["value"]
+    if MARKER.search(value) or is_placeholder(value) or is_name(value) or PROSE.search(value):
+        return match[0]
+    return f"{match['name']}{marker('password')}{match['quote']}"
+
+
+def _ends_there(match: re.Match[str]) -> bool:
+    return match.string[match.end() : match.end() + 1] in ("", "\n", "\r", '"', "'", "`", "\\")
+
+
+def _masked_bearer(match: re.Match[str]) -> str:
+    value = match["value"].rstrip(".")
+    basic = match["name"].lower().startswith("basic")
+    good = is_basic_credential(value) if basic else is_opaque(value, 8)
+    if not good or is_template(value) or is_code(value) or is_technical(value):
+        return match[0]
+    return f"{match['name']}{marker('authorization')}{match['value'][len(value) :]}"
+
+
+def _masked_cookie(match: re.Match[str]) -> str:
+    value = match["value"]
+    first = value.partition("=")[2].partition(";")[0]
+    if MARKER.fullmatch(value) or is_placeholder(first) or is_code(first):
+        return match[0]
+    told = match["name"].rstrip(" \"'\\")[-1:] in (":", "=", ">", ",")
+    long = ";" in value or len(first) >= 12  # noqa: PLR2004 - longer than a word
+    if not (long or is_opaque(value, 6) or (told and has_letters_and_digits(first))):
+        return match[0]
+    return f"{match['name']}{marker('cookie')}"
+
+
+def _masked_query(match: re.Match[str]) -> str:
+    name, value = match["name"].lower(), match["value"].rstrip(".,;")
+    password = "pass" in name or "pwd" in name
+    plain = name.strip("?&=") in ("key", "code", "session", "sid", "ticket", "auth")
+    if MARKER.search(value) or is_placeholder(value) or is_code(value):
+        return match[0]
+    if OTHER_TOKENS.search(name[: name.find("token")].strip("?&")) if "token" in name else False:
+        return match[0]
+    explicit = _EXPLICIT.search(name) is not None and len(value) >= 6 and not is_name(value)  # noqa: PLR2004 - no token is shorter
+    if not (password or explicit or is_opaque(value, 12 if plain else 8)):
+        return match[0]
+    kind = "password" if password else "token"
+    return f"{match['name']}{marker(kind)}{match['value'][len(value) :]}"
+
+
+def _mask_urls(text: str) -> str:
+    for pattern in _URL_USER:
+        text = pattern.sub(_masked_user, text)
+    return text
+
+
+def _masked_user(match: re.Match[str]) -> str:
+    user, value = match["user"], match["value"]
+    if "[redacted:" in match[0] and (value is None or user.startswith("[")):
+        return match[0]
+    if value is None:
+        if not is_opaque(user, 12) or is_template(user):
+            return match[0]
+        return f"://{marker('url-password')}@"
+    if MARKER.search(value) or _is_url_template(value):
+        return match[0]
+    if is_opaque(user, 20) and not MARKER.search(user):
+        user = marker("url-password")
+    return f"://{user}:{marker('url-password')}@"
+
+
+def _is_url_template(value: str) -> bool:
+    return (
+        value[0] in "$<{%[*"
+        and not value.isalnum()
+        and re.match(r"[$<{%\[*][\w{(<\[*]*", value) is not None
+        and (value[-1] in "}>])%*" or value[0] == "$")
+    )
+
+
+def _mask_commands(text: str) -> str:
+    parts: list[str] = []
+    kept = at = 0
+    while command := _COMMANDS.search(text, at):
+        at = command.end()
+        line = re.compile(r"[^|;&\n]{0,400}").match(text, at)
+        stop = line.end() if line else at
+        name = command["command"]
+        if name in _NEEDS_LOGIN and "login" not in text[at:stop]:
+            continue
+        flag = _FLAGS[_FLAG_OF.get(name, "-p")].search(text, at, stop)
+        if flag is None or is_placeholder(flag["value"]) or MARKER.search(flag["value"]):
+            continue
+        parts += text[kept : flag.start("value")], marker("password")
+        kept = at = flag.end("value")
+    return "".join(parts) + text[kept:] if parts else text
+
+
+def mask_places(text: str) -> str:
+    """Mask every credential in `text` that is known by where it stands."""
+    if "://" in text:
+        text = _mask_urls(text)
+    lowered = text.lower()
+    if "authorization" in lowered or "bearer" in lowered or "basic " in lowered:
+        text = _HEADER.sub(_masked_header, text)
+        text = _BEARER.sub(_masked_bearer, text)
+    if "auth" in lowered or "login(" in lowered:
+        text = _LOGIN.sub(_masked_login, text)
+    if "cookie" in lowered:
+        text = _COOKIE.sub(_masked_cookie, text)
+    if "=" in text and ("?" in text or "&" in text):
+        text = _QUERY.sub(_masked_query, text)
+    if " -" in text and _COMMANDS.search(text):
+        text = _mask_commands(text)
+    return text
