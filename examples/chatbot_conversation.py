@@ -222,8 +222,8 @@ class Chat:
             receipt = self._memory.retain_life(text, self.config)
         if receipt.status == "stored":
             return self._view.say(f"Stored in the Life Bank {receipt.bank_id}.")
-        why = f": {receipt.reason}" if receipt.reason else "."
-        return self._view.say(f"Queued for the Life Bank {receipt.bank_id}, not stored yet{why}")
+        why = f": {receipt.reason.rstrip('.')}" if receipt.reason else ""
+        return self._view.say(f"Queued for the Life Bank {receipt.bank_id}, not stored yet{why}.")
 
     def _set_mode(self, asked: str) -> str:
         modes: tuple[MemoryMode, ...] = get_args(MemoryMode)

@@ -100,9 +100,10 @@ def shown(pieces, width):
     return out.getvalue()
 
 
-def test_an_answer_is_broken_between_words():
+@pytest.mark.parametrize("width", [15, 16])
+def test_an_answer_is_broken_between_words(width):
     pieces = ["The quick", " brown fo", "x jumps over", " the lazy dog"]
-    lines = shown(pieces, 16).splitlines()
+    lines = shown(pieces, width).splitlines()
     assert [line.rstrip() for line in lines] == [
         "The quick brown",
         "fox jumps over",
@@ -115,7 +116,7 @@ def test_in_a_pipe_no_answer_is_broken():
 
 
 def test_line_breaks_of_an_answer_are_kept():
-    assert shown(["one\n", "\ntwo"], 40) == "one\n\ntwo\n"
+    assert shown(["one\n", "\ntwo and three"], 13) == "one\n\ntwo and three\n"
 
 
 def test_an_answer_moves_no_cursor_and_writes_no_markup():

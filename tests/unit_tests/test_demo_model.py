@@ -50,8 +50,17 @@ def test_another_question_over_the_same_memory_gets_another_line():
     assert "Fridays" not in asked("How long do we keep logs?", project=FACTS)
 
 
-def test_word_forms_do_not_matter():
-    assert "thirty days" in asked("For how many days is a log being kept?", project=FACTS)
+@pytest.mark.parametrize(
+    ("question", "fact"),
+    [
+        ("For how many days is a log being kept?", "user: The logs are kept for thirty days."),
+        ("Which databases?", "user: The database is PostgreSQL."),
+        ("Which queries?", "user: The query is slow."),
+        ("What is Ada's editor?", "user: Ada edits with Emacs, her editor."),
+    ],
+)
+def test_word_forms_do_not_matter(question, fact):
+    assert fact.removeprefix("user: ") in asked(question, project=[fact])
 
 
 def test_it_quotes_both_banks_where_both_answer():
@@ -81,7 +90,7 @@ def test_it_says_so_when_nothing_answers(project):
 
 
 def test_a_remembered_question_is_no_answer():
-    answer = asked("When do we deploy?", project=["user: When do we deploy?"])
+    answer = asked("When do we deploy?", project=["user: When do we deploy the app?"])
     assert answer.startswith("I find nothing")
 
 
@@ -97,7 +106,8 @@ def test_it_answers_from_what_was_said_in_this_conversation():
 
 def test_a_memory_block_of_an_earlier_turn_is_not_taken_for_what_the_person_said():
     before = [HumanMessage(f"{block(['user: The port is 9.'])}\n\nHello"), AIMessage("Hello.")]
-    assert "You said" not in asked("Which port?", project=["user: The port is 1."], before=before)
+    answer = asked("Which port?", project=["user: The port is 1."], before=before)
+    assert answer == 'This project\'s memory says: "The port is 1."'
 
 
 def test_it_reads_the_block_in_the_system_prompt_too():
