@@ -202,8 +202,8 @@ def _trimmed(memory: RecalledMemory, room: int) -> RecalledMemory | None:
     whole, size = clean(memory.text), room
     while size > 0:
         start, _ = toktok.truncate(whole, size, _ENCODING)
+        # One character more shows whether a sentence ends with the last that there is room for.
         ends = [end.end() for end in _SENTENCE_END.finditer(whole, 0, len(start) + 1)]
-        ends = [end for end in ends if end <= len(start)]
         if not ends:
             return None
         shorter = replace(memory, text=clean(whole[: ends[-1]] + _TRIMMED))

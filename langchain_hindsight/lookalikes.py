@@ -226,7 +226,7 @@ def _around_names(folds: list[str], raws: list[str], letters: str) -> set[int]:
     searched = 0
     for first, last in _names(folds, letters):
         before = _brackets_before(folds, first)
-        behind, end = _brackets_behind(folds, raws, last, opened=bool(before))
+        behind, end = _brackets_behind(folds, raws, last)
         marked.update(before, behind)
         if not before or behind or end < searched:
             continue
@@ -249,15 +249,13 @@ def _brackets_before(folds: list[str], first: int) -> list[int]:
     return found
 
 
-def _brackets_behind(
-    folds: list[str], raws: list[str], last: int, *, opened: bool
-) -> tuple[list[int], int]:
-    """The closing brackets, and where the search ended; a blank ends it unless a tag was opened."""
+def _brackets_behind(folds: list[str], raws: list[str], last: int) -> tuple[list[int], int]:
+    """The closing brackets up to the first blank or word, and where that is."""
     found = []
     for at in range(last + 1, len(folds)):
         if folds[at] == ">":
             found.append(at)
-        elif folds[at] or (raws[at].isspace() and not opened):
+        elif folds[at] or raws[at].isspace():
             return found, at
     return found, len(folds)
 

@@ -107,6 +107,13 @@ def test_one_that_does_not_fit_is_passed_over_for_the_next_that_does():
     assert fitted.dropped == 1
 
 
+def test_what_earlier_ones_took_is_no_longer_there_for_later_ones():
+    found = texts("We ship on Friday.", "We test on Monday.", "And rest.")
+    both = render([found[0], found[2]], ())
+    fitted = fit(found, limit=count_tokens(both), role="project")
+    assert shown(fitted.memories) == ["We ship on Friday.", "And rest."]
+
+
 def test_a_memory_takes_its_place_to_the_last_token():
     room = frame_tokens("project") + count_tokens("- Deploys run on Friday.\n")
     found = texts("Deploys run on Friday.")

@@ -170,10 +170,29 @@ def test_a_message_that_is_code_alone_is_searched_for_as_it_is():
 
 
 def test_text_of_another_script_is_not_taken_for_a_log():
-    lines = "\n".join(
-        ["Какую базу мы выбрали?", "我们选择了哪个数据库", "どのデータベース", "قاعدة البيانات"] * 2
-    )
-    assert composed(lines) == lines
+    lines = ["Какую базу мы выбрали?", "我们选择了哪个数据库", "どのデータベース"] * 3
+    question = "Which of all these did we choose?"
+    assert composed("\n".join([*lines, question])) == "\n".join([*lines, question])
+
+
+def test_a_message_that_points_at_something_takes_more_along():
+    said = [HumanMessage("alpha " * 30), AIMessage("omega " * 30)]
+    plain = composed([*said, HumanMessage("Name every message broker used in production.")])
+    pointing = composed([*said, HumanMessage("Which of those would we use for it?")])
+    assert pointing.count("alpha") > plain.count("alpha")
+
+
+def test_a_long_text_is_cut_between_words():
+    words = [f"word{at:04d}" for at in range(1000)]
+    assert set(composed(" ".join(words)).split()) <= {*words, "…"}
+
+
+def test_a_message_of_many_tokens_and_few_words_keeps_to_the_cap_with_what_was_said():
+    said = [HumanMessage("ꙮ" * 200), AIMessage("ꙮ" * 200)]
+    query = composed([*said, HumanMessage("Why? " + "🫠" * 120)])
+    assert query.startswith("ꙮ")
+    assert "Why?" in query
+    assert count_tokens(query) <= MAX_QUERY_TOKENS
 
 
 def test_few_words_amid_much_else_are_found():
