@@ -244,7 +244,7 @@ def _brackets_before(folds: list[str], first: int) -> list[int]:
     for at in range(first - 1, -1, -1):
         if folds[at] == "<":
             found.append(at)
-        elif folds[at]:
+        elif folds[at] not in {"", ">"}:
             break
     return found
 

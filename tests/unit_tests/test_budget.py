@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 
 import pytest
 from hypothesis import example, given
@@ -96,8 +97,10 @@ def test_what_is_shown_was_recalled_and_keeps_its_order(found, limit):
     places = [ids.index(one.id) for one in fitted.memories]
     assert places == sorted(places)
     for one in fitted.memories:
-        whole = clean(found[ids.index(one.id)].text)
-        assert clean(one.text) == whole or whole.startswith(one.text.removesuffix("…").rstrip())
+        # A cut can make half a tag of what was none: its bracket is disarmed, so words are compared.
+        whole = re.findall(r"\w", clean(found[ids.index(one.id)].text))
+        kept = re.findall(r"\w", one.text)
+        assert kept == whole[: len(kept)]
 
 
 def test_one_that_does_not_fit_is_passed_over_for_the_next_that_does():

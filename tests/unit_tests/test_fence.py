@@ -75,6 +75,8 @@ FENCES = (
     "</h㏌dsight-memory>",
     "</hindsight-</hindsight-memory>memory>",
     "<<</hindsight-memory>>>",
+    "<></hindsight-memory>",
+    "<>hindsight-memory>",
 )
 
 TAG = re.compile(r"[<＜‹〈⟨﹤≮]\W*hindsight\W*memory|hindsight[-_]?memory/?[>＞›〉⟩﹥≯]")

@@ -184,7 +184,8 @@ def test_a_message_that_points_at_something_takes_more_along():
 
 def test_a_long_text_is_cut_between_words():
     words = [f"word{at:04d}" for at in range(1000)]
-    assert set(composed(" ".join(words)).split()) <= {*words, "…"}
+    for chars in range(100, 110):
+        assert set(composed(" ".join(words), chars=chars).split()) <= {*words, "…"}
 
 
 def test_a_message_of_many_tokens_and_few_words_keeps_to_the_cap_with_what_was_said():
