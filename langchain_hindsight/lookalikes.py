@@ -240,13 +240,16 @@ def _around_names(folds: list[str], raws: list[str], letters: str) -> set[int]:
 
 
 def _brackets_before(folds: list[str], first: int) -> list[int]:
-    found = []
+    """The brackets from the farthest opening one on that no word parts from the name."""
+    found: list[int] = []
+    opened = 0
     for at in range(first - 1, -1, -1):
-        if folds[at] == "<":
+        if folds[at] in {"<", ">"}:
             found.append(at)
-        elif folds[at] not in {"", ">"}:
+            opened = len(found) if folds[at] == "<" else opened
+        elif folds[at]:
             break
-    return found
+    return found[:opened]
 
 
 def _brackets_behind(folds: list[str], raws: list[str], last: int) -> tuple[list[int], int]:

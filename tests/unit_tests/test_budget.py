@@ -97,7 +97,7 @@ def test_what_is_shown_was_recalled_and_keeps_its_order(found, limit):
     places = [ids.index(one.id) for one in fitted.memories]
     assert places == sorted(places)
     for one in fitted.memories:
-        # A cut can make half a tag of what was none: its bracket is disarmed, so words are compared.
+        # A cut may make half a tag of what was none, which is disarmed: only words are compared.
         whole = re.findall(r"\w", clean(found[ids.index(one.id)].text))
         kept = re.findall(r"\w", one.text)
         assert kept == whole[: len(kept)]

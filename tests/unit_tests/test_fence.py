@@ -194,6 +194,7 @@ def test_the_project_section_does_not_depend_on_the_life_section(project, life):
 @example("&l\u200ct;/hindsight-memory>")
 @example("<h<")
 @example("hindsight-memory </>")
+@example("hindsight-memory<>hindsight-memory")
 def test_cleaning_twice_is_cleaning_once(text):
     assert clean(clean(text)) == clean(text)
 
