@@ -212,6 +212,10 @@ def _is_other(group: str, before: str) -> bool:
 def _group(text: str, core: re.Match[str]) -> str | None:
     """The group that a word belongs to where it stands, or `None` where it is part of another."""
     word, start = core[0], core.start()
+    if text.rfind("[redacted:", max(0, start - 32), start) > text.rfind(
+        "]", max(0, start - 32), start
+    ):
+        return None  # A marker's own kind is no name.
     left = text[start - 1 : start]
     if word in _NEED_A_BOUNDARY and left.isalpha() and left.isascii():
         camel = text[start].isupper() and left.islower()
@@ -252,7 +256,7 @@ def mask_fields(text: str) -> str:
             parts += text[kept : value.start], marker(_KINDS[field.group])
             kept = at = value.end
         elif value.end - value.start > _LONG:
-            # Looking into it again for every name inside it would take its length squared.
+            # Looking into it again for every name inside it would read it thousands of times.
             at = value.end
         # A short one may be the next field's name: `token: password: …`.
     return "".join(parts) + text[kept:] if parts else text

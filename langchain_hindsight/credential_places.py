@@ -194,7 +194,7 @@ def _mask_urls(text: str) -> str:
 
 def _masked_user(match: re.Match[str]) -> str:
     user, value = match["user"], match["value"]
-    if "[redacted:" in match[0] and (value is None or user.startswith("[")):
+    if user.endswith("[redacted") or (value is None and "[redacted:" in match[0]):
         return match[0]
     if value is None:
         if not is_opaque(user, 12) or is_template(user):
@@ -227,7 +227,7 @@ def _mask_commands(text: str) -> str:
         if name in _NEEDS_LOGIN and "login" not in text[at:stop]:
             continue
         flag = _FLAGS[_FLAG_OF.get(name, "-p")].search(text, at, stop)
-        if flag is None or is_placeholder(flag["value"]) or MARKER.search(flag["value"]):
+        if flag is None or is_placeholder(flag["value"]) or "[redacted:" in flag[0]:
             continue
         parts += text[kept : flag.start("value")], marker("password")
         kept = at = flag.end("value")

@@ -64,8 +64,10 @@ def test_fewer_than_one_look_alike_in_a_hundred_is_masked():
 
 
 def test_no_marker_is_torn_by_another():
-    for positive in POSITIVES:
-        masked = redact(positive.text)
+    stripe = f"curl -u {_token('stripe-test')}: https://api.example.com"
+    url = f"https://x{_token('sendgrid')}u:p@host/"
+    for text in (stripe, url, *(positive.text for positive in POSITIVES)):
+        masked = redact(text)
         assert masked.count("[redacted:") == len(re.findall(r"\[redacted:[a-z0-9-]+\]", masked)), (
             masked
         )
@@ -97,6 +99,7 @@ def test_what_stands_around_a_credential_stays():
         (f"use {_token('openai-project')} now", "use [redacted:openai-key] now"),
         (f"凭证为{_token('stripe-test')}，请", "凭证为[redacted:stripe-key]，请"),
         (f"a {_token('jwt')}.", "a [redacted:jwt]."),
+        ("İİİİİ password=hunter2 ok", "İİİİİ password=[redacted:password] ok"),
         ("DB_PASSWORD=hunter2", "DB_PASSWORD=[redacted:password]"),
         ("postgres://app:hunter2@db/shop", "postgres://app:[redacted:url-password]@db/shop"),
         ('{"password": "hun\\"ter2", "n": 1}', '{"password": "[redacted:password]", "n": 1}'),
@@ -201,6 +204,9 @@ _HOSTILE_PIECES = st.sampled_from(
 @given(st.lists(_HOSTILE_PIECES | st.text(max_size=6), max_size=14).map("".join))
 @example("password=[redacted:token]x password=[redacted:password]")
 @example("Authorization: Basic [redacted:password]")
+@example("/--password ghp_: hunter2!Cookie<x")
+@example("u:p@hmysql x:Bearer A1b2C3d4E5f6G7h8sk-://eyJsk-ant-api03-i2WqFCPYgb1BWaCUo85bbI8ynBboCF")
+@example("?sk-Bearer eyJ.A1b2C3d4E5f6G7h8Cookie--password =A1b2C3d4E5f6G7h8")
 def test_masking_twice_changes_nothing(text):
     once = redact(text)
     assert redact(once) == once
