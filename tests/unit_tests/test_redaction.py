@@ -206,7 +206,7 @@ _HOSTILE_PIECES = st.sampled_from(
 @example("Authorization: Basic [redacted:password]")
 @example("/--password ghp_: hunter2!Cookie<x")
 @example("u:p@hmysql x:Bearer A1b2C3d4E5f6G7h8sk-://eyJ" + _token("anthropic"))
-@example("?sk-Bearer eyJ.A1b2C3d4E5f6G7h8Cookie--password =A1b2C3d4E5f6G7h8")
+@example("Bearer A1b2C3d4E5f6G7h8,A1b2C3d4E5f6G7h8=")
 def test_masking_twice_changes_nothing(text):
     once = redact(text)
     assert redact(once) == once
