@@ -106,9 +106,11 @@ class Recall:
             self._candidates(plan, "project", settings.max_tokens),
             self._candidates(plan, "life", settings.life_limit),
         )
-        seen: set[str] = set()
-        project = self._chosen(plan, project, project_found, "project", seen)
-        life = self._chosen(plan, life, life_found, "life", seen)
+        project = self._chosen(plan, project, project_found, "project", set())
+        shown: set[str] = set()
+        if project:  # a memory of the project that found no room makes no other a duplicate
+            budget.filter_memories(project.memories, min_scores={}, seen=shown)
+        life = self._chosen(plan, life, life_found, "life", shown)
         text = fence.render(project.memories if project else (), life.memories if life else ())
         result = RecallResult(text=text, project=project, life=life)
         _warn(result)
@@ -161,8 +163,11 @@ class Recall:
         """A bank's part with the memories that are worth their tokens."""
         if part is None or not found:
             return part
+        floors = self._settings.recall.min_scores
         kept, dropped = budget.filter_memories(
-            budget.rank(plan.query, found), min_scores=self._settings.recall.min_scores, seen=seen
+            budget.rank(plan.query, found),
+            min_scores={str(name): floor for name, floor in floors.items()},
+            seen=seen,
         )
         fitted = budget.fit(kept, limit=part.limit, role=role)
         counts: dict[str, int] = dict(dropped)

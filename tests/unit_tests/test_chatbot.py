@@ -7,16 +7,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from rich.console import Console
-
-from langchain_hindsight import BankRecall, HindsightError, RecalledMemory, RecallResult
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
-
 from chat_model import ModelUnavailableError, choose_model
 from chatbot_script import ScriptError, Step, read_script
 from chatbot_view import Answer, memory_line
 from demo_model import DemoModel
+from rich.console import Console
+
+from langchain_hindsight import BankRecall, HindsightError, RecalledMemory, RecallResult
 
 DEMO = Path(__file__).parents[2] / "examples" / "chatbot_demo.txt"
 

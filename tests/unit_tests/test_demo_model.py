@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
+from demo_model import LIFE_TOOL, DemoModel, respond
 from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
 
 from langchain_hindsight import DualBankMemory, RecalledMemory, create_hindsight_tools, fence
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
-
-from demo_model import LIFE_TOOL, DemoModel, respond
 
 
 def block(project=(), life=()):
