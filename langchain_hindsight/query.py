@@ -111,7 +111,7 @@ def compose_query(
     room = min(_context_room(text), max_query_chars - len(text) - 1)
     said = _said_before(earlier, context_turns, room)
     if said:
-        said = _shortened(said, room, MAX_QUERY_TOKENS - count_tokens(text) - 1)
+        said = _shortened(said, room, MAX_QUERY_TOKENS - _cost(text) - 1)
     return Query(f"{said}\n{text}" if _has_words(said) else text)
 
 
@@ -225,10 +225,20 @@ def _shortened(text: str, chars: int, tokens: int) -> str:
         text = f"{text[:reach]}\n{_CUT.strip()}\n{text[-reach:]}"
     text = _tidied(_without_bulk(readable(text)))
     shown = _ends(text, chars)
-    while shown and (count := count_tokens(shown)) > tokens:
+    while shown and (count := _cost(shown, within=tokens)) > tokens:
         chars = min(len(shown) - 1, len(shown) * tokens // count)
         shown = _ends(text, chars)
     return shown
+
+
+def _cost(text: str, *, within: int = MAX_QUERY_TOKENS // 2) -> int:
+    """At least what a text costs in tokens, and exactly that where its bytes alone are too many.
+
+    A token is a byte or more. Counting loads a vocabulary, once a process, for which a short
+    question need not wait.
+    """
+    size = len(text.encode())
+    return size if size <= within else count_tokens(text)
 
 
 def _tidied(text: str) -> str:

@@ -59,6 +59,7 @@ class Recall:
         ttl = settings.recall.cache_ttl
         self._results: TTLCache[Hashable, RecallResult] = TTLCache(_HELD, max(ttl, 1e-9))
         self._in_flight: dict[Hashable, _Shared] = {}
+        self._counts_tokens = False
 
     def held(self, plan: RecallPlan) -> RecallResult | None:
         """The same question's result, where it is still good."""
@@ -102,9 +103,10 @@ class Recall:
 
     async def _ask(self, plan: RecallPlan) -> RecallResult:
         settings = self._settings.recall
-        (project_found, project), (life_found, life) = await asyncio.gather(
+        (project_found, project), (life_found, life), _ = await asyncio.gather(
             self._candidates(plan, "project", settings.max_tokens),
             self._candidates(plan, "life", settings.life_limit),
+            self._load_vocabulary(),
         )
         project = self._chosen(plan, project, project_found, "project", set())
         shown: set[str] = set()
@@ -115,6 +117,12 @@ class Recall:
         result = RecallResult(text=text, project=project, life=life)
         _warn(result)
         return result
+
+    async def _load_vocabulary(self) -> None:
+        """Load what tokens are counted with while the server thinks: once a process, it is slow."""
+        if not self._counts_tokens:
+            await asyncio.to_thread(budget.count_tokens, "a")
+            self._counts_tokens = True
 
     async def _candidates(
         self, plan: RecallPlan, role: Literal["project", "life"], limit: int

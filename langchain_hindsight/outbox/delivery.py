@@ -313,7 +313,7 @@ class Delivery:
             if not any(ended):
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(wanted.wait(), pause)
-                pause = min(pause * 2, _POLL[1])
+                pause = min(pause * 1.5, _POLL[1])
 
     async def _unit(self, bank_id: str) -> Unit:
         """How this bank is served best; asked once, and again while the bank does not exist."""
