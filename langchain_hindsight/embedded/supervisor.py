@@ -29,6 +29,7 @@ from langchain_hindsight.embedded.postgres import Postgres
 from langchain_hindsight.embedded.processes import ProcessId, free_port, port_is_free
 from langchain_hindsight.embedded.server import LOG_FOLDER
 
+_LAST_PORT = "port"
 _GRACE = 1.0
 _POLL = 0.1
 _ATTEMPTS = 3
@@ -114,10 +115,9 @@ class Supervisor:
 
     def _start_api(self, variables: dict[str, str]) -> HindsightApi:
         asked = self._request.port
+        port = asked or self._last_port() or free_port()
         for attempt in range(1, _ATTEMPTS + 1):
-            self._api = HindsightApi(
-                asked or free_port(), variables, self._request.data_dir / LOG_FOLDER
-            )
+            self._api = HindsightApi(port, variables, self._request.data_dir / LOG_FOLDER)
             self._state = replace(self._state, api=self._api.process_id)
             self._state.write(self._request.data_dir)
             try:
@@ -126,9 +126,17 @@ class Supervisor:
                 # Between our look for a free port and its use, another process may have taken it.
                 if asked or attempt == _ATTEMPTS or "cannot bind" not in self._api.last_words():
                     raise
+                port = free_port()
             else:
+                (self._request.data_dir / _LAST_PORT).write_text(str(port))
                 return self._api
         raise AssertionError
+
+    def _last_port(self) -> int | None:
+        """The port of the last start, where it is free: what waits in an outbox waits for it."""
+        file = self._request.data_dir / _LAST_PORT
+        kept = file.read_text() if file.is_file() else ""
+        return int(kept) if kept.isdigit() and port_is_free(int(kept)) else None
 
     def _wait(self) -> None:
         while not self._stop.wait(_POLL):

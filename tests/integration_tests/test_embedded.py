@@ -116,7 +116,7 @@ def test_a_killed_holder_leaves_nothing_running(folder):
     assert _gone(lambda: _processes_of(folder))
 
 
-def test_a_start_after_a_killed_supervisor_finds_all_memory(folder, bank_id):
+def test_a_start_after_a_killed_supervisor_finds_all_memory_at_the_same_address(folder, bank_id):
     with _process(_HOLDER, str(folder)) as holder:
         url = holder.stdout.readline().strip()
         asyncio.run(_retain(url, bank_id, "Releases are tagged on main."))
@@ -126,6 +126,7 @@ def test_a_start_after_a_killed_supervisor_finds_all_memory(folder, bank_id):
         with EmbeddedHindsight(folder) as server:
             found = asyncio.run(_recall(server.url, bank_id, "What is tagged?"))
             assert found == ["Releases are tagged on main."]
+            assert server.url == url
             assert not any(_runs(orphan) for orphan in orphans if orphan.pid != holder.pid)
         holder.kill()
     assert _gone(lambda: _processes_of(folder))
