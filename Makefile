@@ -1,6 +1,6 @@
 # Each target works from a fresh clone with Python 3.11 or newer and make alone: it makes .venv itself.
 .DEFAULT_GOAL := help
-.PHONY: help chat serve test unit_tests integration_tests lint format type docs bench wheel_check clean
+.PHONY: help chat serve test unit_tests integration_tests lint format type bench wheel_check clean
 
 PYTHON ?= python3
 ifeq ($(OS),Windows_NT)
@@ -11,6 +11,7 @@ endif
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 ARGS ?=
 TESTS ?= tests/integration_tests
+WORKERS := --numprocesses auto --maxprocesses 4
 
 help: ## Show this list
 	@$(PYTHON) -c "import re; [print(f'{m[1]:<20}{m[2]}') for m in (re.match(r'([a-z_]+):.*## (.*)', line) for line in open('Makefile')) if m]"
@@ -40,10 +41,10 @@ serve: .venv/chat.stamp ## Run an embedded Hindsight until Ctrl-C
 test: lint type unit_tests integration_tests wheel_check ## Everything that CI runs
 
 unit_tests: .venv/dev.stamp ## Tests without a network, in seconds
-	$(BIN)/python -m pytest tests/unit_tests --disable-socket --allow-unix-socket $(ARGS)
+	$(BIN)/python -m pytest tests/unit_tests --disable-socket --allow-unix-socket $(WORKERS) $(ARGS)
 
 integration_tests: .venv/dev.stamp ## Tests against a real Hindsight server, started and stopped here
-	$(BIN)/python -m pytest $(TESTS) $(ARGS)
+	$(BIN)/python -m pytest $(TESTS) $(WORKERS) $(ARGS)
 
 lint: .venv/dev.stamp ## Style, without changing anything
 	$(BIN)/ruff check .
