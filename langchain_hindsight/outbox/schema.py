@@ -18,6 +18,7 @@ from typing import Any
 
 from platformdirs import user_state_path
 from sqlalchemy import (
+    BigInteger,
     Boolean,
     Column,
     Connection,
@@ -58,6 +59,9 @@ _logger = logging.getLogger(__name__)
 
 metadata = MetaData()
 
+_Large = BigInteger().with_variant(Integer, "sqlite")
+"""SQLite numbers rows by itself only in an INTEGER, which holds as much there."""
+
 version = Table("hindsight_outbox_version", metadata, Column("version", Integer, nullable=False))
 
 usage = Table(
@@ -65,7 +69,7 @@ usage = Table(
     metadata,
     Column("id", Integer, primary_key=True),
     Column("entries", Integer, nullable=False),
-    Column("bytes", Integer, nullable=False),
+    Column("bytes", _Large, nullable=False),
 )
 
 lanes = Table(
@@ -81,7 +85,7 @@ lanes = Table(
     Column("paused", Boolean, nullable=False, default=False),
     Column("error", Text),
     Column("failed_at", Float),
-    Column("delivered", Integer, nullable=False, default=0),
+    Column("delivered", _Large, nullable=False, default=0),
     UniqueConstraint("server", "bank"),
 )
 
@@ -112,7 +116,7 @@ batches = Table(
 entries = Table(
     "hindsight_outbox_entries",
     metadata,
-    Column("id", Integer, primary_key=True),
+    Column("id", _Large, primary_key=True),
     Column("lane", ForeignKey("hindsight_outbox_lanes.id"), nullable=False),
     Column("thread", ForeignKey("hindsight_outbox_threads.id")),
     Column("seq", Integer, nullable=False),
