@@ -1062,10 +1062,6 @@ def _load(connection: Connection, bank_id: str, operation: str) -> Batch:
 def _record(connection: Connection, lane: int, bank_id: str, items: Sequence[Item]) -> Batch:
     """Record a request and its members, before it is sent."""
     operation = operation_id(bank_id, items)
-    while connection.execute(
-        select(batches.c.operation_id).where(batches.c.operation_id == operation)
-    ).first():
-        operation = str(uuid5(NAMESPACE, operation))
     count = sum(len(item.entries) for item in items)
     connection.execute(
         insert(batches).values(

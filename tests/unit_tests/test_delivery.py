@@ -77,10 +77,12 @@ def test_a_failure_that_may_pass_is_tried_again_as_the_same_operation(server, op
 
 def test_an_answer_that_nothing_was_stored_is_no_delivery(server, open_retainer):
     server.retains.append(0)
-    retainer = open_retainer()
+    told = []
+    retainer = open_retainer(on_accepted=told.append)
     retainer.retain_transcript(BANK, turn("a"), thread_id="t")
     assert retainer.flush(10).delivered == 1
     assert len(server.requests) == 2
+    assert told == ["work", "work"]  # taken, and stored: not for the answer of nothing
 
 
 def test_a_server_is_given_the_time_that_it_asks_for(server, open_retainer):

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, HumanMessage
 
 from langchain_hindsight.errors import ConfigurationError
+from langchain_hindsight.outbox.batching import Entry, plan
 from langchain_hindsight.outbox.store import LEASE, Draft, OutboxFullError, Scope, Store
 from langchain_hindsight.settings import OutboxSettings
 from langchain_hindsight.transcript import Transcript
@@ -125,6 +126,13 @@ def test_the_same_short_turn_said_again_under_new_ids_is_new(store):
     retain(store, said("a", "b", "yes", "done"))
     again = [HumanMessage("yes", id="y2"), AIMessage("done", id="d2")]
     assert retain(store, again) == 2
+
+
+def test_the_same_short_turn_passed_alone_again_and_again_under_new_ids_is_new(store):
+    retain(store, said("a", "b"))
+    for at in range(3):
+        again = [HumanMessage("yes", id=f"y{at}"), AIMessage("done", id=f"d{at}")]
+        assert retain(store, again) == 2
 
 
 @pytest.mark.parametrize("ids", [True, False])
@@ -317,6 +325,33 @@ def test_threads_that_alternate_keep_their_turns_apart(store):
     assert contents(store, unit="turn") == ["a\n\nb", "x\n\ny"]
 
 
+def test_the_answers_of_two_forks_do_not_share_a_turn(store):
+    retain(store, said("a", "b"))
+    retain(store, said("a", "x"))
+    assert contents(store, unit="turn") == ["a\n\nb", "x"]
+
+
+def test_a_document_is_never_twice_in_a_batch_nor_in_one_beside_another_that_is_under_way():
+    entries = [
+        Entry(
+            id=at,
+            thread=None,
+            seq=0,
+            parent=None,
+            starts_turn=True,
+            document=document,
+            regrouped=False,
+            revision=0,
+            fingerprint="",
+            payload={},
+            created=0.0,
+        )
+        for at, document in enumerate(["one", "two", "one", "three"])
+    ]
+    items = plan(entries, unit="message", limit=50, busy={"three"})
+    assert [(item.document, item.entries[0].id) for item in items] == [("one", 0), ("two", 1)]
+
+
 def test_a_refused_batch_is_cut_until_the_poisoned_entry_is_alone(store):
     retain(store, said(*"abcdefgh"))
     (lane,) = store.claim(SERVER)
@@ -334,12 +369,14 @@ def test_a_refused_batch_is_cut_until_the_poisoned_entry_is_alone(store):
     assert store.content(letter.id) == "f"
 
 
-def test_a_dead_letter_can_be_tried_again_under_another_operation_or_dropped(store):
+def test_a_dead_letter_can_be_tried_again_under_another_operation_or_dropped(tmp_path):
+    store = open_store(tmp_path / "outbox.db", keep_receipts=0)
     retain(store, said("a"))
     (lane,) = store.claim(SERVER)
     first = store.next_batch(lane, unit="message", limit=50)
     store.mark_refused(lane, first.operation_id, "no")
     assert store.counts(SERVER).dead == 1
+    store.prune()
     assert store.retry() == 1
     second = store.next_batch(lane, unit="message", limit=50)
     assert second.operation_id != first.operation_id
@@ -347,6 +384,7 @@ def test_a_dead_letter_can_be_tried_again_under_another_operation_or_dropped(sto
     assert store.drop([store.dead_letters()[0].id]) == 1
     assert store.counts(SERVER).dead == 0
     assert retain(store, said("a")) == 0
+    store.close()
 
 
 def test_a_bank_that_another_process_delivers_to_is_left_alone_until_its_lease_ends(
