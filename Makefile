@@ -1,6 +1,6 @@
 # Each target works from a fresh clone with Python 3.11 or newer and make alone: it makes .venv itself.
 .DEFAULT_GOAL := help
-.PHONY: help chat serve test unit_tests integration_tests lint format type bench wheel_check clean
+.PHONY: help chat serve test unit_tests integration_tests lint format type docs bench wheel_check clean
 
 PYTHON ?= python3
 ifeq ($(OS),Windows_NT)
@@ -32,6 +32,10 @@ help: ## Show this list
 	@$(PIP) install --editable ".[all]" --group dev
 	@$(BIN)/python -c "open('$@', 'w').close()"
 
+.venv/docs.stamp: .venv/dev.stamp
+	@$(PIP) install --group docs
+	@$(BIN)/python -c "open('$@', 'w').close()"
+
 chat: .venv/chat.stamp ## Chat with an agent that remembers (ARGS="--help" for more)
 	@$(BIN)/python examples/chatbot.py $(ARGS)
 
@@ -56,6 +60,10 @@ format: .venv/dev.stamp ## Put the style right
 
 type: .venv/dev.stamp ## Types
 	$(BIN)/mypy
+
+docs: export NO_MKDOCS_2_WARNING = 1
+docs: .venv/docs.stamp ## The documentation, into build/docs
+	$(BIN)/mkdocs build --quiet
 
 wheel_check: .venv/dev.stamp ## The built wheel imports, and the tests left the tree clean
 	$(BIN)/python tests/wheel_check.py
