@@ -94,6 +94,7 @@ class RecallSettings(_Section):
     """What is recalled, and how much of it reaches the model."""
 
     enabled: bool = True
+    """Whether anything is recalled."""
     max_tokens: int = Field(default=800, ge=0)
     """Cap of the Project section of the injected block, in tokens, headings included."""
     life_max_tokens: int | None = Field(default=None, ge=0)
@@ -111,7 +112,9 @@ class RecallSettings(_Section):
     max_query_chars: int = Field(default=1200, ge=1)
     """Cap of the query, in characters; head and tail of a longer message are kept."""
     query_preamble: str = ""
+    """Put ahead of the query to the Project Bank; it more often costs evidence than it finds any."""
     life_query_preamble: str = ""
+    """The same for the Life Bank."""
     timeout: float = Field(default=10.0, gt=0)
     """Deadline of one recall of all banks together, in seconds."""
     cache_ttl: float = Field(default=60.0, ge=0)
@@ -152,6 +155,7 @@ class LifeRetainSettings(_Section):
     """How the Life Bank is written to: only when somebody deliberately does so."""
 
     mode: Literal["explicit-only"] = "explicit-only"
+    """The only mode there is."""
 
 
 class OutboxSettings(_Section):
@@ -181,8 +185,11 @@ class MentalModelSettings(_Section):
     """Hindsight's mental models of the selected banks."""
 
     inject: bool = True
+    """Whether they are injected beside the memories."""
     max_tokens: int = Field(default=400, ge=0)
+    """Cap of their section, in tokens."""
     cache_ttl: float = Field(default=300.0, ge=0)
+    """How long they are held, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +234,7 @@ class HindsightSettings(BaseSettings):
     timeout: float = Field(default=60.0, gt=0)
     """Deadline of one explicit call or delivery, in seconds."""
     profile: Profile = "project-only"
+    """A named set of switches; one that is set by hand wins over it."""
     use: Literal["coding", "conversation"] = "coding"
     """What the agent is for, which chooses the missions of a bank that is created."""
     banks: BanksSettings = BanksSettings()
