@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import logging
 import os
 import threading
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_NOTE_WAIT = 5.0
+_NOTE_WAIT = 10.0
 """How long an explicit retain waits for the server, in seconds; then it is queued."""
 _TURN_HELD = 3600.0
 _FAILED_TURN_HELD = 60.0
@@ -111,6 +112,7 @@ class DualBankMemory:
         self._retainer = Retainer(self._gateway, self.settings, on_accepted=self._recall.forget)
         self._turns: TLRUCache[Hashable, RecallResult] = TLRUCache(_TURNS, _held_until)
         self._turns_lock = threading.Lock()
+        self._starting: concurrent.futures.Future[None] | None = None
         weakref.finalize(self, _release, self._retainer, self._gateway).atexit = False
 
     @property
@@ -332,6 +334,8 @@ class DualBankMemory:
         it opens what it needs anew.
         """
         _open.discard(self)
+        if self._starting is not None:
+            concurrent.futures.wait([self._starting], timeout=1.0)
         _shut_down(self._retainer, self._gateway, self.settings.outbox.shutdown_timeout)
 
     async def aclose(self) -> None:
@@ -460,7 +464,6 @@ class DualBankMemory:
 
     def _bank_to_retain(self, caller: Caller, *, expressly: bool) -> ProjectBank | RetainReceipt:
         """The bank to retain to, or the receipt that says why there is none."""
-        self._opened()
         switches = self.settings.switches
         if caller.mode == "ignored" or (caller.mode == "read-only" and not expressly):
             return RetainReceipt("skipped", f"The memory mode of this run is {caller.mode!r}.")
@@ -469,13 +472,14 @@ class DualBankMemory:
         if not switches.automatic_retain and not expressly:
             return RetainReceipt("skipped", "Automatic retain is switched off.")
         try:
-            return self._banks.project(caller.values)
+            bank = self._banks.project(caller.values)
         except BankResolutionError as error:
             _logger.warning("Not retained: %s", error)
             return RetainReceipt("skipped", str(error), error=error)
+        self._opened()
+        return bank
 
     def _life_to_retain(self, caller: Caller) -> LifeBank:
-        self._opened()
         _refuse_if_ignored(caller)
         bank = self._banks.life(caller.values)
         if self.settings.switches.project and _same_bank(
@@ -485,6 +489,7 @@ class DualBankMemory:
                 "The Life Bank and the Project Bank are the same bank; give the Life Bank its own."
             )
             raise ConfigurationError(msg)
+        self._opened()
         return bank
 
     async def _reflection(self, query: str, caller: Caller) -> str:
@@ -513,10 +518,11 @@ class DualBankMemory:
             await asyncio.to_thread(self._banks.look_up_project)
 
     def _opened(self) -> None:
-        """From now on the interpreter's end has something to close."""
+        """Begin with what an earlier process left behind, and have the interpreter's end close."""
         if self not in _open:
             _open.add(self)
             _close_at_exit()
+            self._starting = self._loop.spawn(asyncio.to_thread(self._retainer.start))
 
 
 def _key_provider(

@@ -112,7 +112,7 @@ class RecallSettings(_Section):
     max_query_chars: int = Field(default=1200, ge=1)
     """Cap of the query, in characters; head and tail of a longer message are kept."""
     query_preamble: str = ""
-    """Put ahead of the query to the Project Bank; it more often costs evidence than it finds any."""
+    """Put ahead of the query to the Project Bank; more often it costs evidence than finds any."""
     life_query_preamble: str = ""
     """The same for the Life Bank."""
     timeout: float = Field(default=10.0, gt=0)

@@ -504,3 +504,20 @@ async def test_cancelling_the_run_cancels_the_request():
         with pytest.raises(asyncio.CancelledError):
             await task
         await until(lambda: not memory._recall._in_flight and shared.task.cancelled())
+
+
+def test_what_an_earlier_process_left_behind_is_delivered_by_the_next_that_recalls(
+    hindsight_url, bank_id
+):
+    settings = HindsightSettings(outbox={"shutdown_timeout": 0.0})
+    names = {"project_bank": bank_id, "project_id": "p", "settings": settings}
+    with DualBankMemory(hindsight_url, **names) as memory:
+        memory._gateway.retain = None  # the process dies before it can send
+        assert memory.retain([HumanMessage("We chose Kafka.")], "t").status == "queued"
+    with DualBankMemory(hindsight_url, **names) as memory:
+        memory.recall("Load what was left.")
+        deadline = time.monotonic() + 20
+        while not memory.status().delivered and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert memory.status().delivered == 1
+        assert "Kafka" in memory.recall("Is Kafka what we chose?").text
