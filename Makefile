@@ -50,6 +50,9 @@ unit_tests: .venv/dev.stamp ## Tests without a network, in seconds
 integration_tests: .venv/dev.stamp ## Tests against a real Hindsight server, started and stopped here
 	$(BIN)/python -m pytest $(TESTS) $(WORKERS) $(ARGS)
 
+bench: .venv/dev.stamp ## Speed beside the client's own calls (ARGS="--quick" for less)
+	$(BIN)/python tests/benchmarks/bench.py $(ARGS)
+
 lint: .venv/dev.stamp ## Style, without changing anything
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
