@@ -32,8 +32,9 @@ help: ## Show this list
 	@$(PIP) install --editable ".[all]" --group dev
 	@$(BIN)/python -c "open('$@', 'w').close()"
 
-.venv/docs.stamp: .venv/dev.stamp
-	@$(PIP) install --group docs
+.venv/docs.stamp: .venv/pip.stamp pyproject.toml
+	@echo "Installing langchain-hindsight with what its documentation needs into .venv (a minute, once) ..."
+	@$(PIP) install --editable . --group docs
 	@$(BIN)/python -c "open('$@', 'w').close()"
 
 chat: .venv/chat.stamp ## Chat with an agent that remembers (ARGS="--help" for more)
