@@ -47,6 +47,6 @@ def test_the_code_of_a_page_runs(page, surroundings, hindsight_mock_url):
         here = code.replace("http://localhost:8888", hindsight_mock_url)
         here = here.replace('"openai:gpt-5"', "model")
         replaced = surroundings["memory"]
-        exec(compile(here, page.name, "exec"), surroundings)  # noqa: S102 - our own pages
+        exec(compile(here, page.name, "exec"), surroundings)
         if surroundings["memory"] is not replaced:
             replaced.close()

@@ -72,7 +72,8 @@ def test_a_setting_or_variable_that_is_named_exists(page):
 
 
 def test_the_reference_has_every_public_name():
-    shown = re.findall(r"^::: [\w.]+\.(\w+)$", (ROOT / "docs/reference.md").read_text(), re.M)
+    page = (ROOT / "docs/reference.md").read_text(encoding="utf-8")
+    shown = re.findall(r"^::: [\w.]+\.(\w+)$", page, re.MULTILINE)
     assert set(langchain_hindsight.__all__) - set(shown) == {"__version__"}
 
 
