@@ -112,7 +112,7 @@ class BankPolicy:
         else:
             project_id = _resolve(self._scope.project_id, values, "scope.project_id", bank=False)
         if self._project is None:
-            bank_id = _safe(project_id, ("{project_id}", project_id), [project_id])
+            bank_id = _safe(f"project-{project_id}", ("{project_id}", project_id), [project_id])
         else:
             bank_id = _resolve(self._project, values, "banks.project.bank_id", bank=True)
         return ProjectBank(bank_id, project_id)
@@ -131,7 +131,20 @@ class BankPolicy:
             )
             raise LifeBankDisabledError(msg)
         bank_id = _resolve(self._life, values, "banks.life.bank_id", bank=True)
+        if bank_id != self._life and self._may_be_a_project(bank_id):
+            bank_id = _hashed(bank_id, ("life", bank_id))
         return LifeBank(bank_id, self._scope.life_tags)
+
+    def _may_be_a_project(self, bank_id: str) -> bool:
+        """Whether an id that a caller's values make could be a Project Bank's of another caller."""
+        if not self._switches.project or callable(self._project):
+            return False
+        template = "project-{project_id}" if self._project is None else self._project
+        shape = "".join(
+            re.escape(literal) + (".+" if name is not None else "")
+            for literal, name, _, _ in Formatter().parse(template)
+        )
+        return re.fullmatch(shape, bank_id, re.DOTALL) is not None
 
 
 def project_tag_groups(bank: ProjectBank, settings: HindsightSettings) -> list[dict[str, Any]]:
@@ -154,7 +167,7 @@ def _check(template: BankTemplate | None, field: str, *, bank: bool) -> None:
     if _names(template, field):
         return
     literal = template.format()
-    fault = _fault(literal) if bank else (None if literal.strip() else "it is blank")
+    fault = _fault(literal) if bank else _tag_fault(literal)
     if fault:
         msg = f"{field} = {literal[:80]!r} cannot be used: {fault}."
         raise ConfigurationError(msg)
@@ -192,7 +205,9 @@ def _resolve(template: BankTemplate, values: Mapping[str, Any], field: str, *, b
                 f"{field}: the function gave no usable value for this caller, so there is no bank."
             )
             raise BankResolutionError(msg)
-        return _safe(value, ("{}", value), [value]) if bank else value
+        if not bank:
+            return _hashed(value, ("{}", value)) if _tag_fault(value) else value
+        return _safe(value, ("{}", value), [value])
     names = _names(template, field)
     if not names:
         return template.format()
@@ -210,7 +225,9 @@ def _resolve(template: BankTemplate, values: Mapping[str, Any], field: str, *, b
     key = (template, *found.values())
     if len(found) > 1 and not _unambiguous(template, found):
         return _hashed(rendered, key)
-    return _safe(rendered, key, found.values()) if bank else rendered
+    if not bank:
+        return _hashed(rendered, key) if _tag_fault(rendered) else rendered
+    return _safe(rendered, key, found.values())
 
 
 def _scalar(value: object) -> str | None:
@@ -249,16 +266,23 @@ def _hashed(rendered: str, key: tuple[str, ...]) -> str:
     return f"{shown}~{digest}"
 
 
+def _tag_fault(project_id: str) -> str | None:
+    """Why a project id cannot be a tag as it is: the server drops such characters, so two meet."""
+    if not project_id.strip():
+        return "it is blank"
+    if not project_id.isprintable():
+        return "it holds a control or invisible character"
+    return None
+
+
 def _fault(bank_id: str) -> str | None:
     """Why Hindsight would not take an id (measured on 1.1.0), or None."""
-    if not bank_id.strip():
-        return "it is blank"
+    if fault := _tag_fault(bank_id):
+        return fault
     if "/" in bank_id:
         return "it holds a '/'"
     if bank_id in {".", ".."}:
         return "it is a path of dots"
-    if any(not char.isprintable() for char in bank_id):
-        return "it holds a control or invisible character"
     if len(bank_id.encode("utf-8", "surrogatepass")) > MAX_ID_BYTES:
         return f"it is longer than {MAX_ID_BYTES} UTF-8 bytes"
     return None

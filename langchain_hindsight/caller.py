@@ -47,7 +47,7 @@ def identify(config: RunnableConfig | None = None, context: object | None = None
     values: dict[str, Any] = {}
     for source in (_entries(context), configurable.items()):
         for name, value in source:
-            if value is not None and not name.startswith("__"):
+            if isinstance(name, str) and value is not None and not name.startswith("__"):
                 values.setdefault(name, value)
     if "langgraph_auth_user_id" in values:
         values.setdefault("user_id", values["langgraph_auth_user_id"])
@@ -59,9 +59,9 @@ def identify(config: RunnableConfig | None = None, context: object | None = None
     )
 
 
-def _entries(context: object) -> Iterator[tuple[str, Any]]:
+def _entries(context: object) -> Iterator[tuple[object, Any]]:
     if isinstance(context, Mapping):
-        yield from ((name, value) for name, value in context.items() if isinstance(name, str))
+        yield from context.items()
     elif is_dataclass(context):
         yield from ((one.name, getattr(context, one.name, None)) for one in fields(context))
     elif context is not None:

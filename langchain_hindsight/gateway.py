@@ -70,10 +70,20 @@ class GatewayError(HindsightError):
         self.status = status
         self.retry_after = retry_after
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """All of it, so that a receipt can be copied and pickled."""
+        return _gateway_error, (str(self), self.kind, self.status, self.retry_after)
+
     @property
     def retryable(self) -> bool:
         """Whether the same call may succeed later."""
         return self.kind in _RETRYABLE
+
+
+def _gateway_error(
+    message: str, kind: Kind, status: int | None, retry_after: float | None
+) -> GatewayError:
+    return GatewayError(message, kind=kind, status=status, retry_after=retry_after)
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,14 +319,18 @@ class Gateway:
         """Whether another key is to be had than the one that was refused."""
         if self._client is not used:
             return True  # another call has renewed it meanwhile
-        if self._read_key() == self._key:
-            return False
+        if await asyncio.to_thread(self._read_key) == self._key or self._client is not used:
+            return self._client is not used
         self._retired.append(used)
         self._client = self._building = None
         return True
 
     def _read_key(self) -> str | None:
-        key = self._api_key()
+        try:
+            key = self._api_key()
+        except Exception as error:  # noqa: BLE001 - the user's own function
+            msg = f"The function that gives the API key failed ({type(error).__name__})."
+            raise ConfigurationError(msg) from None  # its message may show the key
         return checked_key(key) if key else None
 
     async def _ready(self) -> Hindsight:
@@ -328,8 +342,8 @@ class Gateway:
         return await asyncio.shield(self._building)
 
     async def _build(self) -> Hindsight:
-        self._key = self._read_key()
         try:
+            self._key = await asyncio.to_thread(self._read_key)
             self._client = await asyncio.to_thread(
                 _new_client, self._address, self._key, self._timeout
             )
@@ -353,7 +367,12 @@ class Gateway:
             raise self._unreachable(error, what="broke off") from None
         except (aiohttp.ClientConnectionError, ConnectionError) as error:
             raise self._unreachable(error, what="cannot be reached") from None
-        except ValueError:  # not JSON, or JSON of another shape
+        except aiohttp.ClientError as error:
+            raise self._unreachable(error, what="cannot be spoken to") from None
+        except HindsightError:
+            raise
+        except Exception as error:  # no JSON, or another shape: what breaks the client is no answer
+            _logger.debug("The client failed on an answer of %s", self.url, exc_info=error)
             raise self._nonsense() from None
 
     def _unreachable(self, error: Exception, *, what: str) -> GatewayError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
 import logging
 import os
 import threading
@@ -24,6 +25,8 @@ from langchain_hindsight.banks import (
 )
 from langchain_hindsight.caller import Caller, identify
 from langchain_hindsight.errors import BankResolutionError, ConfigurationError, HindsightError
+from langchain_hindsight.fence import strip_recalled
+from langchain_hindsight.fork import on_fork_in_child
 from langchain_hindsight.gateway import Gateway, GatewayError, checked_key
 from langchain_hindsight.project_identity import identify_project
 from langchain_hindsight.query import compose_query, turn_message
@@ -100,9 +103,7 @@ class DualBankMemory:
         )
         self._banks = BankPolicy(
             self.settings,
-            identify_project=lambda: identify_project(
-                Path.cwd(), self.settings.scope.project_id_strategy
-            ),
+            identify_project=lambda: _project_here(self.settings),
         )
         self._gateway = Gateway(
             self.settings.url, _key_provider(api_key, self.settings), self.settings.timeout
@@ -111,9 +112,13 @@ class DualBankMemory:
         self._recall = Recall(self._gateway, self.settings)
         self._retainer = Retainer(self._gateway, self.settings, on_accepted=self._recall.forget)
         self._turns: TLRUCache[Hashable, RecallResult] = TLRUCache(_TURNS, _held_until)
+        self._renew()
+        on_fork_in_child(self, "_renew")
+        weakref.finalize(self, _release, self._retainer, self._gateway).atexit = False
+
+    def _renew(self) -> None:
         self._turns_lock = threading.Lock()
         self._starting: concurrent.futures.Future[None] | None = None
-        weakref.finalize(self, _release, self._retainer, self._gateway).atexit = False
 
     @property
     def has_life(self) -> bool:
@@ -218,7 +223,7 @@ class DualBankMemory:
         if isinstance(bank, RetainReceipt):
             return bank
         if isinstance(messages, str):
-            return self._retainer.retain_note(bank, messages, wait=_NOTE_WAIT)
+            return self._retainer.retain_note(bank, strip_recalled(messages), wait=_NOTE_WAIT)
         return self._retainer.retain_transcript(
             bank, _as_messages(messages), thread_id=thread_id or caller.thread_id
         )
@@ -238,7 +243,8 @@ class DualBankMemory:
         if isinstance(bank, RetainReceipt):
             return bank
         if isinstance(messages, str):
-            return await self._retainer.aretain_note(bank, messages, wait=_NOTE_WAIT)
+            note = strip_recalled(messages)
+            return await self._retainer.aretain_note(bank, note, wait=_NOTE_WAIT)
         return await self._retainer.aretain_transcript(
             bank, _as_messages(messages), thread_id=thread_id or caller.thread_id
         )
@@ -266,7 +272,7 @@ class DualBankMemory:
             HindsightError: If it could not be kept.
         """
         bank = self._life_to_retain(identify(config, context))
-        return _kept(self._retainer.retain_note(bank, text, wait=_NOTE_WAIT))
+        return _kept(self._retainer.retain_note(bank, strip_recalled(text), wait=_NOTE_WAIT))
 
     async def aretain_life(
         self,
@@ -278,7 +284,8 @@ class DualBankMemory:
         """`retain_life`, awaited."""
         await self._look_up_project()
         bank = self._life_to_retain(identify(config, context))
-        return _kept(await self._retainer.aretain_note(bank, text, wait=_NOTE_WAIT))
+        note = strip_recalled(text)
+        return _kept(await self._retainer.aretain_note(bank, note, wait=_NOTE_WAIT))
 
     def reflect(
         self,
@@ -476,6 +483,10 @@ class DualBankMemory:
         except BankResolutionError as error:
             _logger.warning("Not retained: %s", error)
             return RetainReceipt("skipped", str(error), error=error)
+        if self.has_life and _same_bank(bank, _or_error(lambda: self._banks.life(caller.values))):
+            msg = f"Bank {bank.bank_id!r} is this caller's Life Bank too, so nothing is retained."
+            _logger.warning("Not retained: %s", msg)
+            return RetainReceipt("skipped", msg, bank.bank_id, error=BankResolutionError(msg))
         self._opened()
         return bank
 
@@ -515,7 +526,8 @@ class DualBankMemory:
     async def _look_up_project(self) -> None:
         """Read the project's files off the caller's event loop, once."""
         if self._banks.needs_look_up:
-            await asyncio.to_thread(self._banks.look_up_project)
+            with contextlib.suppress(BankResolutionError):  # raised again where a bank is needed
+                await asyncio.to_thread(self._banks.look_up_project)
 
     def _opened(self) -> None:
         """Begin with what an earlier process left behind, and have the interpreter's end close."""
@@ -537,6 +549,15 @@ def _key_provider(
         return lambda: os.environ.get("HINDSIGHT_API_KEY")
     checked_key(value)
     return lambda: value
+
+
+def _project_here(settings: HindsightSettings) -> str:
+    try:
+        folder = Path.cwd()
+    except OSError as error:
+        msg = "The working directory is gone, so the project is not known; pin project_id."
+        raise BankResolutionError(msg) from error
+    return identify_project(folder, settings.scope.project_id_strategy)
 
 
 def _rebuilt(settings: HindsightSettings) -> DualBankMemory:
@@ -572,8 +593,8 @@ def _turn_key(messages: Sequence[BaseMessage], caller: Caller, plan: RecallPlan)
     asked = turn_message(messages)
     if asked is None or (asked.id is None and caller.thread_id is None):
         return None
-    text = asked.id or f"{len(messages)}:{asked.content}"
-    return (caller.thread_id, text, *plan.banks)
+    said = hash(str(asked.content))  # a message may be edited under its id
+    return (caller.thread_id, asked.id or len(messages), said, *plan.banks)
 
 
 def _held_until(_key: Hashable, result: RecallResult, now: float) -> float:
@@ -622,8 +643,12 @@ def _close_at_exit() -> None:
 
 
 def _close_all() -> None:
-    for memory in list(_open):
-        memory.close()
+    """Close side by side, so that many memories take no longer than one."""
+    closing = [threading.Thread(target=memory.close, daemon=True) for memory in list(_open)]
+    for thread in closing:
+        thread.start()
+    for thread in closing:
+        thread.join()
 
 
 def _release(retainer: Retainer, gateway: Gateway) -> None:

@@ -273,7 +273,7 @@ class _Sources:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._memories: weakref.WeakSet[DualBankMemory] = weakref.WeakSet()
-        self._turns: OrderedDict[tuple[str | None, str], weakref.ref[DualBankMemory]] = (
+        self._turns: OrderedDict[tuple[str | None, str], weakref.WeakSet[DualBankMemory]] = (
             OrderedDict()
         )
         self._undecided = False
@@ -284,17 +284,16 @@ class _Sources:
 
     def remember(self, thread_id: str | None, turn: str, memory: DualBankMemory) -> None:
         with self._lock:
-            self._turns[thread_id, turn] = weakref.ref(memory)
+            self._turns.setdefault((thread_id, turn), weakref.WeakSet()).add(memory)
+            self._turns.move_to_end((thread_id, turn))
             while len(self._turns) > _TURNS_KEPT:
                 self._turns.popitem(last=False)
 
     def find(self, thread_id: str | None, turn: str) -> DualBankMemory | None:
         with self._lock:
-            known = self._turns.get((thread_id, turn))
-            memory = known() if known else None
-            candidates = list(self._memories)
-            if memory is not None or len(candidates) == 1:
-                return memory or candidates[0]
+            candidates = list(self._turns.get((thread_id, turn), ())) or list(self._memories)
+            if len(candidates) == 1:
+                return candidates[0]
             undecided = len(candidates) > 1 and not self._undecided
             self._undecided = self._undecided or undecided
         if undecided:

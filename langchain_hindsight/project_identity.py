@@ -65,11 +65,13 @@ def _slug(text: str) -> str:
 
 def _origin(root: Path) -> str | None:
     """The URL of the remote ``origin`` in a repository's config."""
-    config = _git_folder(root / ".git") / "config"
-    if not config.is_file():
+    try:
+        config = _git_folder(root / ".git") / "config"
+        lines = config.read_text(encoding="utf-8", errors="replace").splitlines()
+    except (OSError, ValueError):  # none there, or none that can be read
         return None
     inside = False
-    for line in config.read_text(encoding="utf-8", errors="replace").splitlines():
+    for line in lines:
         if line.lstrip().startswith("["):
             inside = bool(_SECTION.match(line.strip()))
         elif inside and (found := _URL.match(line)):

@@ -19,6 +19,7 @@ from cachetools import TTLCache
 from langchain_hindsight import budget, fence
 from langchain_hindsight.banks import LifeBank, ProjectBank, life_tag_groups, project_tag_groups
 from langchain_hindsight.errors import BankResolutionError, HindsightError
+from langchain_hindsight.fork import abandon, on_fork_in_child
 from langchain_hindsight.gateway import Gateway
 from langchain_hindsight.recall_result import BankRecall, RecalledMemory, RecallResult
 from langchain_hindsight.settings import HindsightSettings
@@ -55,11 +56,18 @@ class Recall:
         """Start nothing."""
         self._gateway = gateway
         self._settings = settings
+        self._counts_tokens = False
+        self._renew()
+        on_fork_in_child(self, "_renew")
+
+    def _renew(self) -> None:
+        """Hold nothing; what a forked child inherits is under way in its parent."""
+        abandon(*getattr(self, "_in_flight", {}).values())
         self._lock = threading.Lock()
+        settings = self._settings
         ttl = settings.recall.cache_ttl
         self._results: TTLCache[Hashable, RecallResult] = TTLCache(_HELD, max(ttl, 1e-9))
         self._in_flight: dict[Hashable, _Shared] = {}
-        self._counts_tokens = False
 
     def held(self, plan: RecallPlan) -> RecallResult | None:
         """The same question's result, where it is still good."""

@@ -22,10 +22,12 @@ from pydantic_settings import (
     PydanticBaseSettingsSource,
     PyprojectTomlConfigSettingsSource,
     SettingsConfigDict,
+    SettingsError,
     TomlConfigSettingsSource,
 )
 
 from langchain_hindsight.errors import ConfigurationError
+from langchain_hindsight.redaction import redact
 
 BankTemplate = str | Callable[[Mapping[str, Any]], "str | None"]
 """A bank id, a template over the caller's context (``"life-{user_id}"``), or a function of it."""
@@ -204,7 +206,11 @@ class Switches:
 
 def _project_file(name: str) -> Path | None:
     """The nearest file of that name from the working directory up to the repository's root."""
-    for folder in (Path.cwd(), *Path.cwd().parents):
+    try:
+        here = Path.cwd()
+    except OSError:  # the working directory is gone
+        return None
+    for folder in (here, *here.parents):
         if (folder / name).is_file():
             return folder / name
         if (folder / ".git").exists():
@@ -252,6 +258,9 @@ class HindsightSettings(BaseSettings):
             super().__init__(**values)
         except ValidationError as error:
             raise ConfigurationError(_plain(error)) from None
+        except SettingsError as error:  # its cause may show a value
+            msg = f"The Hindsight configuration cannot be read: {error}."
+            raise ConfigurationError(msg) from None
 
     def overridden(
         self,
@@ -337,6 +346,6 @@ def _plain(error: ValidationError) -> str:
     lines = []
     for one in error.errors(include_url=False, include_context=False, include_input=True):
         name = ".".join(str(part) for part in one["loc"]) or "settings"
-        found = "" if "key" in name else f", found {one['input']!r}"
+        found = "" if "key" in name else f", found {redact(repr(one['input']))[:200]}"
         lines.append(f"{name}: {one['msg']}{found}")
     return "The Hindsight configuration does not hold. " + "; ".join(lines)

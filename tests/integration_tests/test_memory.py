@@ -83,6 +83,14 @@ def test_the_same_conversation_again_is_nothing_new(memory):
     assert memory.retain(talk, thread_id="t").items == 0
 
 
+def test_a_message_that_was_edited_under_its_id_is_another_turn(memory):
+    remember(memory, "We deploy on Fridays.", "The mascot is a hedgehog.")
+    config = {"configurable": {"thread_id": "t"}}
+    memory.recall_turn([HumanMessage("When do we deploy?", id="m")], config)
+    edited = memory.recall_turn([HumanMessage("What is the mascot?", id="m")], config)
+    assert "hedgehog" in edited.project.memories[0].text
+
+
 def test_dicts_and_pairs_are_messages_too(memory):
     talk = [{"role": "user", "content": "We chose Kafka for events."}, ("ai", "Noted.")]
     assert memory.retain(talk, thread_id="t").items == 2
@@ -122,15 +130,30 @@ def test_a_limit_of_zero_asks_nothing():
 
 
 def test_a_bank_that_is_both_is_asked_once(hindsight_url, bank_id):
+    with DualBankMemory(hindsight_url, project_bank=bank_id, project_id="p") as before:
+        remember(before, "We deploy on Fridays.")
     with DualBankMemory(
         hindsight_url, project_bank=bank_id, project_id="p", life_bank=bank_id
     ) as memory:
-        remember(memory, "We deploy on Fridays.")
         result = memory.recall("When do we deploy?")
         assert len(result.project.memories) == 1
         assert result.life is None
         with pytest.raises(ConfigurationError, match="same bank"):
             memory.retain_life("Likes Fridays.")
+
+
+@pytest.mark.parametrize("said", ["A note.", [HumanMessage("We chose Kafka.")]])
+def test_nothing_is_retained_to_a_project_bank_that_is_the_callers_life_bank(hindsight_url, said):
+    with DualBankMemory(
+        hindsight_url,
+        project_bank=lambda values: values["tenant"],
+        project_id="p",
+        life_bank="{user_id}",
+    ) as memory:
+        asking = {"configurable": {"tenant": "anna", "user_id": "anna"}}
+        receipt = memory.retain(said, "t", asking)
+        assert receipt.status == "skipped"
+        assert "Life Bank" in receipt.reason
 
 
 def test_the_same_question_again_costs_no_request_until_the_bank_takes_something_new(memory):
@@ -212,6 +235,29 @@ def test_no_life_bank_is_said_plainly(hindsight_url, bank_id):
 
 
 # A server that is not there, or not well
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "status", "headers"),
+    [
+        (b'{"results": []}', "application/json; charset=foo", 200, {}),
+        (b"[" * 200_000, "application/json", 200, {}),
+        (b'{"results": ' + b"[" * 3000 + b"]" * 3000 + b"}", "application/json", 200, {}),
+        (b'{"results": [{"id": "1", "te', "application/json", 200, {}),
+        (b'{"results": [{"id": "1", "text": "\xff"}]}', "application/json", 200, {}),
+        (b"", "text/plain", 302, {"Location": "foo://x"}),
+        (b"", "text/plain", 302, {"Location": "/"}),
+        (b"xx", "application/json", 200, {"Content-Encoding": "gzip"}),
+        (b'{"detail": "x"}', "application/json", 429, {"Retry-After": "nan"}),
+        (b'{"detail": [1, {"msg": 2}]}', "application/json", 400, {}),
+    ],
+)
+def test_no_answer_however_odd_makes_recall_raise(body, kind, status, headers):
+    with (
+        answering(status, body, kind=kind, headers=headers) as server,
+        DualBankMemory(server.url, project_bank="b", project_id="p") as memory,
+    ):
+        assert isinstance(memory.recall("When do we deploy?").project.error, GatewayError)
 
 
 @pytest.fixture(
@@ -384,6 +430,53 @@ def test_such_a_key_in_the_environment_costs_the_memories_alone(hindsight_url, m
         assert "made" not in str(error)
 
 
+def broken_vault():
+    msg = "vault down, token made-up-key"
+    raise ConnectionError(msg)
+
+
+def test_a_function_for_the_key_that_fails_costs_the_memories_and_shows_nothing(hindsight_url):
+    with DualBankMemory(hindsight_url, broken_vault, project_bank="b", project_id="p") as memory:
+        error = memory.recall("When do we deploy?").project.error
+        assert "ConnectionError" in str(error)
+        assert "made-up-key" not in str(error)
+
+
+def test_a_function_for_the_key_that_hangs_costs_the_deadline(hindsight_url):
+    settings = HindsightSettings(recall={"timeout": 0.5})
+    released = threading.Event()
+    with DualBankMemory(
+        hindsight_url,
+        lambda: released.wait(10) and "key",
+        project_bank="b",
+        project_id="p",
+        settings=settings,
+    ) as memory:
+        started = time.monotonic()
+        assert memory.recall("When do we deploy?").project.error.kind == "timeout"
+        assert time.monotonic() - started < 5
+        released.set()
+
+
+def test_a_working_directory_that_is_gone_costs_the_memories_and_says_so(
+    hindsight_url, tmp_path, monkeypatch
+):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    with DualBankMemory(hindsight_url, project_bank="b") as memory:
+        assert "pin project_id" in str(memory.recall("When do we deploy?").project.error)
+        assert memory.retain([HumanMessage("x")], "t").status == "skipped"
+    monkeypatch.undo()
+
+
+def test_an_error_can_be_copied_and_pickled():
+    error = GatewayError("busy", kind="busy", status=503, retry_after=1.0)
+    again = pickle.loads(pickle.dumps(copy.deepcopy(error)))
+    assert (str(again), again.kind, again.status, again.retry_after) == ("busy", "busy", 503, 1.0)
+
+
 @pytest.mark.parametrize("url", ["localhost:8888", "ftp://host", "http://", "", "http://h:port"])
 def test_a_url_that_is_none_is_refused_at_once(url):
     with pytest.raises(ConfigurationError, match="url"):
@@ -444,6 +537,39 @@ def test_a_forked_worker_recalls_and_leaves_the_parents_memory_working(memory):
     assert [child.exitcode for child in children] == [0, 0]
     assert all("Fridays" in text for text in answers)
     assert "Fridays" in memory.recall("Which day do we deploy on?").text
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_fork_while_a_recall_is_under_way_leaves_both_sides_working(hindsight_url, bank_id):
+    with DualBankMemory(hindsight_url, project_bank=bank_id, project_id="p") as memory:
+        remember(memory, "We deploy on Fridays.")
+        let_go = threading.Event()
+        send = memory._gateway.recall
+
+        async def held(*args, **kwargs):
+            await asyncio.to_thread(let_go.wait, 20)
+            return await send(*args, **kwargs)
+
+        memory._gateway.recall = held
+        with ThreadPoolExecutor(1) as pool:
+            call = pool.submit(memory.recall, "When do we deploy?")
+            while not memory._recall._in_flight:
+                time.sleep(0.01)
+            forking = multiprocessing.get_context("fork")
+            results = forking.SimpleQueue()
+
+            def ask(memory, results):
+                memory._gateway.recall = send
+                in_a_child(memory, results)
+
+            child = forking.Process(target=ask, args=(memory, results))
+            child.start()
+            assert "Fridays" in results.get()
+            child.join(30)
+            let_go.set()
+            assert "Fridays" in call.result(30).text
+        assert child.exitcode == 0
 
 
 def test_a_copy_is_the_same_memory(memory):

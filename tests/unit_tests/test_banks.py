@@ -68,7 +68,7 @@ def test_a_shared_project_bank_without_an_id_is_a_configuration_error_that_says_
 
 def test_an_isolated_bank_derives_its_id_from_the_project():
     banks = policy(scope={"mode": "isolated-bank", "project_id": "billing-api"})
-    assert banks.project({}).bank_id == "billing-api"
+    assert banks.project({}).bank_id == "project-billing-api"
 
 
 def test_an_isolated_bank_is_still_recalled_under_its_tag():
@@ -204,6 +204,49 @@ def test_every_derived_id_is_one_that_hindsight_takes(template, value):
     assert "/" not in bank_id
     assert bank_id not in {".", ".."}
     assert len(bank_id.encode()) <= MAX_ID_BYTES
+
+
+@given(scalars, scalars)
+@pytest.mark.parametrize(
+    ("project", "life"),
+    [
+        ("coding", "{user}"),
+        ("{tenant}", "{user}"),
+        ("{tenant}", "life-{user}"),
+        ("{tenant}-{a}", "x-{user}"),
+        (None, "{user}"),
+        (None, "project-{user}"),
+    ],
+)
+def test_no_callers_life_bank_is_anothers_project_bank(project, life, tenant, user):
+    banks = policy(
+        banks={"project": {"bank_id": project}, "life": {"bank_id": life}},
+        scope={"project_id": "{tenant}", "mode": "isolated-bank"},
+    )
+    values = {"tenant": tenant, "a": user, "user": user}
+    for other in (values, values | {"user": tenant}, values | {"user": f"project-{tenant}"}):
+        assert banks.life(other).bank_id != banks.project(values).bank_id
+
+
+def test_a_person_named_like_the_project_bank_gets_a_life_bank_all_the_same():
+    banks = policy(banks={"project": {"bank_id": "coding"}, "life": {"bank_id": "{user}"}})
+    assert banks.life({"user": "coding"}).bank_id.startswith("coding~")
+    assert banks.life({"user": "anna"}).bank_id == "anna"
+
+
+def test_a_life_bank_that_no_project_can_have_keeps_its_plain_id():
+    banks = policy(banks={"project": {"bank_id": "coding-{t}"}, "life": {"bank_id": "life-{u}"}})
+    assert banks.life({"u": "anna"}).bank_id == "life-anna"
+
+
+@pytest.mark.parametrize("odd", ["acme\x1b", "acme\x7f", "ac\0me", "ac\ud800me", "acme\u200b"])
+def test_a_project_id_that_the_server_would_tidy_into_anothers_is_one_of_its_own(odd):
+    banks = policy(banks={"project": {"bank_id": "coding"}}, scope={"project_id": lambda v: v["t"]})
+    template = policy(banks={"project": {"bank_id": "coding"}}, scope={"project_id": "{t}"})
+    for one in (banks, template):
+        tag = one.project({"t": odd}).tag
+        assert tag.isprintable()
+        assert tag != "project:acme"
 
 
 def test_a_function_decides_from_the_callers_values():

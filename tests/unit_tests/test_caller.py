@@ -69,6 +69,10 @@ def test_a_given_user_comes_before_the_authenticated_one():
     assert identify(config).values["user_id"] == "u-2"
 
 
+def test_a_name_that_is_no_text_is_passed_over():
+    assert dict(identify({"configurable": {1: "x"}}, {2: "y"}).values) == {}
+
+
 def test_the_thread_is_read_as_text():
     assert identify({"configurable": {"thread_id": 7}}).thread_id == "7"
 

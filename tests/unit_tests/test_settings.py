@@ -92,6 +92,19 @@ def test_no_repr_shows_a_password_inside_a_url():
     assert "made-up" not in repr(settings)
 
 
+def test_no_error_shows_a_password_inside_a_url():
+    with pytest.raises(ConfigurationError) as caught:
+        HindsightSettings(outbox="postgresql://anna:made-up-word@host/outbox")
+    assert "made-up-word" not in str(caught.value)
+
+
+def test_a_section_that_is_no_table_is_a_configuration_error_without_its_value(monkeypatch):
+    monkeypatch.setenv("HINDSIGHT_OUTBOX", "postgresql://anna:made-up-word@host/outbox")
+    with pytest.raises(ConfigurationError) as caught:
+        HindsightSettings()
+    assert "made-up-word" not in str(caught.value)
+
+
 BOTH = {"project": {"bank_id": "coding"}, "life": {"bank_id": "life"}}
 
 
