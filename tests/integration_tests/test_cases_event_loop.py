@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+import uuid
 from concurrent.futures import ThreadPoolExecutor
 
 import aiohttp
@@ -26,18 +27,21 @@ from langchain_hindsight import HindsightError, create_retain_node, gateway
 TALK = {"messages": [HumanMessage("We chose Kafka.", id="h1"), AIMessage("Good.", id="a1")]}
 
 
-@pytest.fixture
-def memory(hindsight_url, bank_id, life_bank_id):
-    # Nothing is answered from what is held: each question has to reach the server.
-    with open_memory(hindsight_url, bank_id, life_bank_id, recall={"cache_ttl": 0}) as memory:
+@pytest.fixture(scope="module")
+def filled(hindsight_url, tmp_path_factory):
+    """A bank that remembers something, for tests that mind no more than that."""
+    bank_id = f"project-{uuid.uuid4().hex}"
+    outbox = {"url": f"sqlite:///{(tmp_path_factory.mktemp('filled') / 'outbox.db').as_posix()}"}
+    with open_memory(hindsight_url, bank_id, outbox=outbox) as memory:
         remember(memory, NOTES[0])
-        yield memory
+    return bank_id
 
 
 @pytest.fixture
-def unused(memory, hindsight_url, bank_id):
-    """A memory that remembers something and has not built its client yet."""
-    with open_memory(hindsight_url, bank_id, recall={"cache_ttl": 0}) as unused:
+def unused(hindsight_url, filled):
+    """A memory of that bank whose client is not built yet."""
+    # Nothing is answered from what is held: each question has to reach the server.
+    with open_memory(hindsight_url, filled, recall={"cache_ttl": 0}) as unused:
         yield unused
 
 
@@ -85,14 +89,14 @@ def stalling(hindsight_url):
 
 
 @every_surface
-async def test_every_sync_surface_works_inside_a_running_loop(memory, surface):
-    assert NOTES[0] in surface.ask(memory, QUESTION)
+async def test_every_sync_surface_works_inside_a_running_loop(unused, surface):
+    assert NOTES[0] in surface.ask(unused, QUESTION)
 
 
 @every_surface
-def test_every_surface_serves_several_event_loops_one_after_the_other(memory, surface):
+def test_every_surface_serves_several_event_loops_one_after_the_other(unused, surface):
     for _ in range(3):
-        assert NOTES[0] in asyncio.run(surface.aask(memory, QUESTION))
+        assert NOTES[0] in asyncio.run(surface.aask(unused, QUESTION))
 
 
 @every_surface
