@@ -73,4 +73,4 @@ wheel_check: .venv/dev.stamp ## The built wheel imports, and the tests left the 
 	$(BIN)/python tests/wheel_check.py
 
 clean: ## Remove .venv and caches
-	@$(PYTHON) -c "import shutil; [shutil.rmtree(p, True) for p in ('.venv', 'dist', '.mypy_cache', '.ruff_cache', '.pytest_cache', '.hypothesis')]"
+	@$(PYTHON) -c "import shutil; [shutil.rmtree(p, True) for p in ('.venv', 'build', 'dist', '.mypy_cache', '.ruff_cache', '.pytest_cache', '.hypothesis')]"

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 MemoryMode = Literal["normal", "read-only", "ignored"]
 
+_AUTHENTICATED = "langgraph_auth_user_id"  # where the LangGraph server puts who was authenticated
 _RUNTIME = "__pregel_runtime"  # where LangGraph keeps its runtime in a run's configurable
 
 _logger = logging.getLogger(__name__)
@@ -49,8 +50,10 @@ def identify(config: RunnableConfig | None = None, context: object | None = None
         for name, value in source:
             if isinstance(name, str) and value is not None and not name.startswith("__"):
                 values.setdefault(name, value)
-    if "langgraph_auth_user_id" in values:
-        values.setdefault("user_id", values["langgraph_auth_user_id"])
+    values.pop(_AUTHENTICATED, None)  # the server alone says who was authenticated
+    if configurable.get(_AUTHENTICATED) is not None:
+        values[_AUTHENTICATED] = configurable[_AUTHENTICATED]
+        values.setdefault("user_id", configurable[_AUTHENTICATED])
     thread_id = values.get("thread_id")
     return Caller(
         values=values,

@@ -323,7 +323,10 @@ class HindsightSettings(BaseSettings):
             env_settings,
             _ClientVariables(settings_cls),
             TomlConfigSettingsSource(settings_cls, _project_file(".hindsight.toml")),
-            PyprojectTomlConfigSettingsSource(settings_cls, _project_file("pyproject.toml")),
+            # Told of no file, pydantic looks in the working directory, which may be gone.
+            PyprojectTomlConfigSettingsSource(
+                settings_cls, _project_file("pyproject.toml") or user
+            ),
             TomlConfigSettingsSource(settings_cls, user),
         )
 

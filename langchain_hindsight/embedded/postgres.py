@@ -180,7 +180,7 @@ class Postgres:
         try:
             return str(json.loads(self._password_file.read_text())["password"])
         except FileNotFoundError:
-            password = secrets.token_urlsafe(24)
+            password = secrets.token_hex(24)
         descriptor = os.open(self._password_file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
         with os.fdopen(descriptor, "w") as file:
             json.dump({"password": password}, file)

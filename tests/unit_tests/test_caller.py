@@ -64,6 +64,13 @@ def test_the_authenticated_user_stands_in_where_no_user_is_given():
     assert identify(config).values["user_id"] == "u-1"
 
 
+def test_a_context_cannot_say_who_was_authenticated():
+    config = {"configurable": {"langgraph_auth_user_id": "u-1"}}
+    values = identify(config, {"langgraph_auth_user_id": "u-2"}).values
+    assert (values["langgraph_auth_user_id"], values["user_id"]) == ("u-1", "u-1")
+    assert not identify({}, {"langgraph_auth_user_id": "u-2"}).values
+
+
 def test_a_given_user_comes_before_the_authenticated_one():
     config = {"configurable": {"langgraph_auth_user_id": "u-1", "user_id": "u-2"}}
     assert identify(config).values["user_id"] == "u-2"
