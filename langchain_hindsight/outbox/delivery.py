@@ -275,6 +275,8 @@ class Delivery:
         """Deliver to one bank until it has no more work or has to wait."""
         try:
             await self._drain(lane, wanted)
+        except _PutOffError:
+            return
         except GatewayError as error:
             await self._put_off(lane, error)
         except Exception as error:  # noqa: BLE001 - one bank's fault is no other's
@@ -345,6 +347,10 @@ class Delivery:
             if error.retryable and self._gave_up(batch):
                 reason = f"not delivered within outbox.retry_for: {error}"
                 await self._database_call(self._store.mark_expired, batch.operation_id, reason)
+                raise
+            if error.kind == "server":
+                await self._doubt(lane, batch, error)
+                return
             if error.retryable or error.kind == "auth":
                 raise
             await self._refuse(lane, batch.operation_id, str(error))
@@ -384,20 +390,37 @@ class Delivery:
             )
         self._changed()
 
-    async def _put_off(self, lane: Lane, error: GatewayError) -> None:
-        """Wait longer with each failure, and as long as the server asks for."""
+    async def _doubt(self, lane: Lane, batch: Batch, error: GatewayError) -> None:
+        """A server that fails may be ill, or may choke on this request: let others show which.
+
+        The request waits with its own growing pause. The bank waits too, longer with each failure
+        while the server is to blame, and only shortly where the request is.
+        """
+        delay = partial(self._pause_after, error)
+        suspected = await self._database_call(
+            self._store.mark_failed, lane, batch.operation_id, delay=delay, error=str(error)
+        )
+        if not suspected:
+            raise error
+        await self._put_off(lane, error, counts=False)
+        raise _PutOffError
+
+    def _pause_after(self, error: GatewayError, failures: int) -> float:
+        """Longer with each failure, and as long as the server asks for."""
+        longest = self._settings.outbox.retry_max_delay
+        seconds = min(FIRST_PAUSE * 2.0 ** min(failures, 20), longest)
+        jittered = seconds * random.uniform(0.5, 1.0)  # noqa: S311 - it only spreads load
+        return max(jittered, error.retry_after or 0.0)
+
+    async def _put_off(self, lane: Lane, error: GatewayError, *, counts: bool = True) -> None:
+        """Leave the bank alone for a while."""
         paused = error.kind == "auth"
 
         def delay(failures: int) -> float:
-            if paused:
-                return PROBE
-            longest = self._settings.outbox.retry_max_delay
-            seconds = min(FIRST_PAUSE * 2.0 ** min(failures, 20), longest)
-            jittered = seconds * random.uniform(0.5, 1.0)  # noqa: S311 - it only spreads load
-            return max(jittered, error.retry_after or 0.0)
+            return PROBE if paused else self._pause_after(error, failures if counts else 0)
 
         was_paused = await self._database_call(
-            self._store.postpone, lane, delay=delay, error=str(error), paused=paused
+            self._store.postpone, lane, delay=delay, error=str(error), paused=paused, counts=counts
         )
         if paused and not was_paused:
             _logger.error("Delivery to bank %s is paused: %s", lane.bank_id, error)
@@ -420,6 +443,10 @@ class Delivery:
             msg = "The delivery is not running."
             raise HindsightError(msg)
         return await self._database.call(work, *args, **named)
+
+
+class _PutOffError(Exception):
+    """A bank was left alone for a while, and that is recorded."""
 
 
 def _plain(error: BaseException) -> str:

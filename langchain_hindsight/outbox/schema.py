@@ -37,6 +37,7 @@ from sqlalchemy import (
     insert,
     inspect,
     select,
+    update,
 )
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, IntegrityError, NoSuchModuleError, ProgrammingError
@@ -45,7 +46,9 @@ from sqlalchemy.pool import StaticPool
 from langchain_hindsight.errors import ConfigurationError
 from langchain_hindsight.settings import OutboxSettings
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+_WITHOUT_PATIENCE = 1
+"""The version in which a request had no back-off of its own."""
 BUSY_TIMEOUT_MS = 2_000
 """How long SQLite waits for another process's transaction."""
 
@@ -110,6 +113,8 @@ batches = Table(
     Column("created", Float, nullable=False),
     Column("finished", Float),
     Column("error", Text),
+    Column("failures", Integer, nullable=False, server_default="0"),
+    Column("due", Float, nullable=False, server_default="0"),
     Index("hindsight_outbox_batches_lane", "lane", "state"),
 )
 
@@ -276,6 +281,14 @@ def _check_version(connection: Connection) -> None:
         connection.execute(insert(usage).values(id=1, entries=0, bytes=0))
         return
     found = connection.execute(select(version.c.version)).scalar_one()
+    if found == _WITHOUT_PATIENCE:
+        for column in (batches.c.failures, batches.c.due):
+            kind = column.type.compile(connection.dialect)
+            connection.exec_driver_sql(
+                f"ALTER TABLE {batches.name} ADD COLUMN {column.name} {kind} NOT NULL DEFAULT 0"
+            )
+        connection.execute(update(version).values(version=SCHEMA_VERSION))
+        return
     if found > SCHEMA_VERSION:
         msg = (
             f"The outbox has schema {found}, written by a newer langchain-hindsight; this one "

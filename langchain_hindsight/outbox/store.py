@@ -27,6 +27,7 @@ from sqlalchemy import (
     exists,
     func,
     insert,
+    not_,
     or_,
     select,
     update,
@@ -66,7 +67,7 @@ from langchain_hindsight.outbox.schema import (
     usage,
 )
 from langchain_hindsight.settings import OutboxSettings
-from langchain_hindsight.transcript import Transcript
+from langchain_hindsight.transcript import Transcript, clean
 
 T = TypeVar("T")
 
@@ -74,6 +75,8 @@ LEASE = 10.0
 """How long a process holds a bank without a sign of life, in seconds."""
 _LOOK_AGAIN = 1.0
 """How long to leave a bank to the process that holds it, in seconds."""
+_DOUBTS = 3
+"""After how many failures of the server the request itself is suspected."""
 _TRIES = 6
 _NEARBY = 64
 _BUSY = ("database is locked", "database table is locked", "database is busy")
@@ -362,7 +365,7 @@ class Store:
         due = or_(lanes.c.due <= now, lanes.c.due > horizon)
         query = (
             select(lanes.c.id, lanes.c.bank, lanes.c.due, lanes.c.failures, lanes.c.paused)
-            .where(lanes.c.server == server, free, due, _has_work())
+            .where(lanes.c.server == server, free, due, _has_work(_due(now, self._longest_wait)))
             .with_for_update(skip_locked=True)
         )
 
@@ -402,11 +405,17 @@ class Store:
             server: Whose banks.
             but: Banks that are being delivered to.
         """
-        query = select(lanes.c.due, lanes.c.owner).where(
-            lanes.c.server == server, lanes.c.id.not_in(list(but)), _has_work()
-        )
         now = time.time()
-        found = self._run(lambda c: c.execute(query).all(), reads=True)
+        mine = and_(lanes.c.server == server, lanes.c.id.not_in(list(but)))
+        ready = select(lanes.c.due, lanes.c.owner).where(
+            mine, _has_work(_due(now, self._longest_wait))
+        )
+        held = (
+            select(batches.c.due, lanes.c.owner)
+            .join_from(batches, lanes)
+            .where(mine, batches.c.state == RECORDED)
+        )
+        found = self._run(lambda c: [*c.execute(ready), *c.execute(held)], reads=True)
         waits = [
             max(
                 min(due - now, self._longest_wait),
@@ -421,16 +430,34 @@ class Store:
         which = and_(lanes.c.server == server, lanes.c.due > 0)
         if bank_id is not None:
             which = and_(which, lanes.c.bank == bank_id)
-        self._run(lambda c: c.execute(update(lanes).where(which).values(due=0.0)))
+
+        def write(connection: Connection) -> None:
+            connection.execute(update(lanes).where(which).values(due=0.0))
+            if bank_id is None:
+                mine = select(lanes.c.id).where(lanes.c.server == server)
+                connection.execute(
+                    update(batches)
+                    .where(batches.c.lane.in_(mine), batches.c.state == RECORDED, batches.c.due > 0)
+                    .values(due=0.0)
+                )
+
+        self._run(write)
 
     def next_batch(self, lane: Lane, *, unit: Unit, limit: int) -> Batch | None:
-        """The next request to a bank: one recorded before, else one formed and recorded."""
+        """The next request to a bank: one recorded before, else one formed and recorded.
+
+        One that failed waits for its own time, and keeps only its own documents waiting.
+        """
 
         def form(connection: Connection) -> Batch | None:
             recorded = connection.execute(
                 select(batches.c.operation_id)
-                .where(batches.c.lane == lane.id, batches.c.state == RECORDED)
-                .order_by(batches.c.created, batches.c.operation_id)
+                .where(
+                    batches.c.lane == lane.id,
+                    batches.c.state == RECORDED,
+                    _due(time.time(), self._longest_wait),
+                )
+                .order_by(batches.c.failures, batches.c.created, batches.c.operation_id)
                 .limit(1)
             ).scalar()
             if recorded is not None:
@@ -493,6 +520,39 @@ class Store:
 
         return self._run(write)
 
+    def mark_failed(
+        self, lane: Lane, operation: str, *, delay: Callable[[int], float], error: str
+    ) -> bool:
+        """The server failed over a request: it waits, and is cut in two once it is suspected.
+
+        Args:
+            lane: The bank.
+            operation: The request.
+            delay: The seconds to wait, from how often it failed before.
+            error: What the server said.
+
+        Returns:
+            Whether the request is suspected, rather than the server.
+        """
+
+        def write(connection: Connection) -> bool:
+            mine = batches.c.operation_id == operation
+            failures = connection.execute(select(batches.c.failures).where(mine)).scalar_one()
+            suspected = failures + 1 >= _DOUBTS
+            batch = _load(connection, lane.bank_id, operation)
+            if suspected and len(batch.items) > 1:
+                _halve(connection, lane, batch, failures=_DOUBTS - 1)
+                return True
+            wait = min(delay(failures), self._longest_wait)
+            connection.execute(
+                update(batches)
+                .where(mine)
+                .values(failures=failures + 1, due=time.time() + wait, error=clean(error))
+            )
+            return bool(suspected)
+
+        return self._run(write)
+
     def mark_refused(self, lane: Lane, operation: str, reason: str) -> int:
         """Hindsight will not take a request: cut it in two to find why, or lay it by.
 
@@ -503,10 +563,7 @@ class Store:
         def write(connection: Connection) -> int:
             batch = _load(connection, lane.bank_id, operation)
             if len(batch.items) > 1:
-                connection.execute(delete(batches).where(batches.c.operation_id == operation))
-                half = len(batch.items) // 2
-                for items in (batch.items[:half], batch.items[half:]):
-                    _record(connection, lane.id, lane.bank_id, items)
+                _halve(connection, lane, batch)
                 return 0
             return _lay_by(connection, operation, reason)
 
@@ -517,7 +574,13 @@ class Store:
         return self._run(lambda c: _lay_by(c, operation, reason))
 
     def postpone(
-        self, lane: Lane, *, delay: Callable[[int], float], error: str, paused: bool
+        self,
+        lane: Lane,
+        *,
+        delay: Callable[[int], float],
+        error: str,
+        paused: bool,
+        counts: bool = True,
     ) -> bool:
         """A bank cannot be delivered to for now.
 
@@ -526,6 +589,7 @@ class Store:
             delay: The seconds to wait, from how often it failed before.
             error: Why.
             paused: Whether only a person can help.
+            counts: Whether the next pause is to be longer.
 
         Returns:
             Whether it was paused before.
@@ -539,9 +603,9 @@ class Store:
             now = time.time()
             values = {
                 "due": now + min(delay(failures), self._longest_wait),
-                "failures": failures + 1,
+                "failures": failures + int(counts),
                 "paused": paused,
-                "error": error,
+                "error": clean(error),
                 "failed_at": now,
             }
             connection.execute(update(lanes).where(mine).values(**values))
@@ -579,6 +643,16 @@ class Store:
                 .where(lanes.c.server == server)
                 .order_by(lanes.c.failed_at.desc())
             ).all()
+            held = connection.execute(
+                select(batches.c.error)
+                .join_from(batches, lanes)
+                .where(
+                    lanes.c.server == server,
+                    batches.c.state == RECORDED,
+                    batches.c.error.is_not(None),
+                )
+                .limit(1)
+            ).scalar()
             oldest = connection.execute(
                 select(func.min(entries.c.created))
                 .join_from(entries, lanes)
@@ -590,7 +664,7 @@ class Store:
                 dead=mine.get(DEAD, 0),
                 delivered=sum(bank.delivered for bank in banks),
                 oldest=oldest,
-                last_error=next((bank.error for bank in banks if bank.error), None),
+                last_error=next((bank.error for bank in banks if bank.error), held),
                 paused=tuple(bank.bank for bank in banks if bank.paused),
                 other_servers=others,
             )
@@ -914,8 +988,25 @@ _BY_STATE = (
 )
 
 
-def _has_work() -> Any:  # noqa: ANN401 - SQLAlchemy's own expression
-    return exists().where(entries.c.lane == lanes.c.id, entries.c.state.in_((WAITING, BATCHED)))
+def _due(now: float, longest: float) -> Any:  # noqa: ANN401 - SQLAlchemy's own expression
+    """Whether a request may be sent; one that waits longer than anything may was misdated."""
+    return or_(batches.c.due <= now, batches.c.due > now + longest)
+
+
+def _has_work(due: Any) -> Any:  # noqa: ANN401 - SQLAlchemy's own expressions
+    """Whether there is something to send or to ask after, but for requests that wait."""
+    under_way = exists().where(
+        batches.c.lane == lanes.c.id,
+        or_(batches.c.state == ACCEPTED, and_(batches.c.state == RECORDED, due)),
+    )
+    kept_back = entries.alias()
+    behind = exists().where(
+        kept_back.c.document == entries.c.document,
+        kept_back.c.lane == entries.c.lane,
+        kept_back.c.state == BATCHED,
+    )
+    waiting = exists().where(entries.c.lane == lanes.c.id, entries.c.state == WAITING, not_(behind))
+    return or_(waiting, under_way)
 
 
 def _lane(connection: Connection, scope: Scope) -> int:
@@ -1059,13 +1150,20 @@ def _load(connection: Connection, bank_id: str, operation: str) -> Batch:
     return Batch(operation, bank_id, tuple(Item(doc, tuple(g)) for doc, g in groups.items()))
 
 
-def _record(connection: Connection, lane: int, bank_id: str, items: Sequence[Item]) -> Batch:
+def _record(
+    connection: Connection, lane: int, bank_id: str, items: Sequence[Item], failures: int = 0
+) -> Batch:
     """Record a request and its members, before it is sent."""
     operation = operation_id(bank_id, items)
     count = sum(len(item.entries) for item in items)
     connection.execute(
         insert(batches).values(
-            operation_id=operation, lane=lane, state=RECORDED, entries=count, created=time.time()
+            operation_id=operation,
+            lane=lane,
+            state=RECORDED,
+            entries=count,
+            created=time.time(),
+            failures=failures,
         )
     )
     connection.execute(
@@ -1075,6 +1173,14 @@ def _record(connection: Connection, lane: int, bank_id: str, items: Sequence[Ite
         [{"entry": entry.id, "into": item.document} for item in items for entry in item.entries],
     )
     return Batch(operation, bank_id, tuple(items))
+
+
+def _halve(connection: Connection, lane: Lane, batch: Batch, failures: int = 0) -> None:
+    """Record a request anew as two."""
+    connection.execute(delete(batches).where(batches.c.operation_id == batch.operation_id))
+    half = len(batch.items) // 2
+    for items in (batch.items[:half], batch.items[half:]):
+        _record(connection, lane.id, lane.bank_id, items, failures)
 
 
 def _batch_state(connection: Connection, operation: str, state: str) -> None:
@@ -1125,6 +1231,7 @@ def _wait_again(connection: Connection, which: Any) -> int:  # noqa: ANN401 - an
 
 
 def _lay_by(connection: Connection, operation: str, reason: str) -> int:
+    reason = clean(reason)
     _take_back_edited(connection, operation)
     changed: CursorResult[Any] = connection.execute(
         update(entries)

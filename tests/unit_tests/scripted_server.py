@@ -25,6 +25,7 @@ class ScriptedServer:
         self.retains = deque()
         self.statuses = deque()
         self.poison = ()
+        self.choking = ()
         self.slow = {}
         self.facts = False
         self.asked_facts = 0
@@ -46,6 +47,8 @@ class ScriptedServer:
             return answer
         if any(word in item["content"] for item in items for word in self.poison):
             raise failure("rejected", status=422)
+        if any(word in item["content"] for item in items for word in self.choking):
+            raise failure("server", status=500)
         if operation_id not in self._operations:
             self._operations[operation_id] = "completed"
             for item in items:

@@ -103,9 +103,9 @@ def test_pauses_grow_with_each_failure_and_stay_under_the_longest(
     store = retainer._on_disk().store
     postpone = store.postpone
 
-    def listen(lane, *, delay, error, paused):
+    def listen(lane, *, delay, **more):
         pauses.extend([delay(0), delay(1), delay(30)])
-        return postpone(lane, delay=delay, error=error, paused=paused)
+        return postpone(lane, delay=delay, **more)
 
     monkeypatch.setattr(store, "postpone", listen)
     server.retains.append(failure("unreachable"))
@@ -128,6 +128,37 @@ def test_a_poisoned_entry_becomes_a_dead_letter_with_the_reason_and_the_others_g
     assert len(server.stored) == 4
     assert "dead letter" in caplog.text
     assert "poison" not in caplog.text
+
+
+def test_an_entry_that_the_server_chokes_on_holds_up_none_before_or_behind_it(
+    server, open_retainer
+):
+    server.choking = ("choke",)
+    retainer = open_retainer(retry_max_delay=0.1)
+    retainer.retain_transcript(BANK, turn("a", "b", "choke", "c", "d"), thread_id="t")
+    retainer.retain_transcript(BANK, turn("e"), thread_id="other")
+    report = retainer.flush(2)
+    assert (report.delivered, report.waiting, report.dead) == (5, 1, 0)
+    assert "server!" in retainer.status().last_error
+    retainer.retain_transcript(BANK, turn("f"), thread_id="third")
+    retainer.flush(0.5)
+    assert "user: f" in server.contents()
+    server.choking = ()
+    assert not retainer.flush(10).timed_out
+    assert len(server.stored) == 7
+    assert len({item["document_id"] for _, _, items in server.requests for item in items}) == 7
+
+
+def test_a_server_that_fails_over_everything_is_asked_ever_more_rarely(
+    server, open_retainer, monkeypatch
+):
+    monkeypatch.setattr(delivery, "FIRST_PAUSE", 0.2)
+    server.choking = ("",)
+    retainer = open_retainer()
+    for at in range(8):
+        retainer.retain_transcript(BANK, turn(f"a{at}"), thread_id=f"t{at}")
+    retainer.flush(1.5)
+    assert len(server.requests) < 16
 
 
 def test_an_operation_that_fails_later_becomes_a_dead_letter(server, open_retainer):

@@ -461,6 +461,20 @@ def test_an_outbox_of_a_newer_version_is_refused_and_left_as_it_was(tmp_path):
     assert path.read_bytes() == before
 
 
+def test_an_outbox_of_the_first_version_is_brought_up_to_date_with_what_it_holds(tmp_path):
+    path = tmp_path / "outbox.db"
+    store = open_store(path)
+    retain(store, said("a"))
+    store.close()
+    with sqlite3.connect(path) as connection:
+        connection.execute("ALTER TABLE hindsight_outbox_batches DROP COLUMN failures")
+        connection.execute("ALTER TABLE hindsight_outbox_batches DROP COLUMN due")
+        connection.execute("UPDATE hindsight_outbox_version SET version = 1")
+    connection.close()
+    assert contents(store) == ["a"]
+    store.close()
+
+
 def test_a_damaged_file_is_set_aside_and_a_new_one_begun(tmp_path, caplog):
     path = tmp_path / "outbox.db"
     path.write_bytes(b"this is no database" * 1000)
