@@ -345,7 +345,7 @@ class Gateway:
         try:
             self._key = await asyncio.to_thread(self._read_key)
             self._client = await asyncio.to_thread(
-                _new_client, self._address, self._key, self._timeout
+                _new_client, self._address, self._key, 2 * self._timeout
             )
         finally:
             self._building = None
@@ -361,7 +361,7 @@ class Gateway:
         except (OpenApiException, aiohttp.ClientResponseError) as error:
             status = getattr(error, "status", None)
             raise self._refused(status, error) from None
-        except aiohttp.ServerTimeoutError:
+        except TimeoutError:  # `_call` says which deadline it was; aiohttp's own are of this kind
             raise TimeoutError from None
         except (aiohttp.ClientPayloadError, aiohttp.ServerDisconnectedError) as error:
             raise self._unreachable(error, what="broke off") from None

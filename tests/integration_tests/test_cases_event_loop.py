@@ -365,3 +365,15 @@ def test_a_key_from_the_environment_goes_out_with_every_request(
     assert {key for _, key in sent} == {"Bearer made-up-key"}
     addresses = " ".join(url for url, _ in sent)
     assert all(part in addresses for part in ("/recall", "/reflect", "/operations", life_bank_id))
+
+
+@both
+def test_reflect_has_a_deadline_that_is_not_recalls(bank_id, use_async):
+    with hanging() as url, open_memory(url, bank_id, timeout=0.3) as memory:
+        assert memory.settings.recall.timeout > memory.settings.timeout
+        tool, call = called(memory, "hindsight_reflect", query=QUESTION)
+        answer = asyncio.run(tool.ainvoke(call)) if use_async else tool.invoke(call)
+        with pytest.raises(HindsightError, match=r"within 0\.3 s"):
+            memory.reflect(QUESTION)
+    assert answer.status == "error"
+    assert "within 0.3 s" in answer.content
