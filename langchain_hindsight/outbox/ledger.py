@@ -1,9 +1,10 @@
 """What is new in a conversation: walk back from its end to the last message that is known.
 
-The walk costs what is new, whatever the length of the thread. Ids come first. Where no id is known,
-because they are missing or were issued anew, the place where the conversation stood last is
-compared, and after that the conversation is laid along what is known. What nothing shows to have
-been seen is new: a doubt is settled for keeping.
+The walk costs what is new, whatever the length of the thread. Ids that are given decide: a message
+whose id is unknown is new, unless the list visibly is the whole conversation with ids issued anew.
+Where there are no ids, the place where the conversation stood last is compared, and after that the
+conversation is laid along what is known. What nothing shows to have been seen is new: a doubt is
+settled for keeping.
 """
 
 from __future__ import annotations
@@ -47,6 +48,10 @@ class Thread(Protocol):
 
     def by_id(self, ids: Sequence[str]) -> Mapping[str, Known]:
         """Those of the ids that are known."""
+        ...
+
+    def head(self, limit: int) -> Sequence[Known]:
+        """The first speech that is known, oldest first."""
         ...
 
     def tail(self, limit: int) -> Sequence[Known]:
@@ -127,17 +132,43 @@ def _without_known(transcript: Transcript, thread: Thread, news: News) -> News:
 def _walk(transcript: Transcript, thread: Thread, edited: list[tuple[int, Known]]) -> _Place | None:
     """The last known message, by id if one is known, else by what was said."""
     end, size = len(transcript), FIRST_CHUNK
+    by_words = True
     while end > 0:
         start = max(0, end - size)
         place = _by_id(transcript, thread, range(start, end), edited)
         if place is not None:
             return place
         if end == len(transcript):
-            place = _where_it_stood(transcript, thread)
+            by_words = _words_decide(transcript, thread, range(start, end))
+            place = _where_it_stood(transcript, thread) if by_words else None
             if place is not None:
                 return place
         end, size = start, CHUNK
-    return _laid_along(transcript, thread)
+    return _laid_along(transcript, thread) if by_words else None
+
+
+def _words_decide(transcript: Transcript, thread: Thread, end: range) -> bool:
+    """Whether words may show what ids do not: there are none, or all were issued anew.
+
+    The latter shows in a list of more than one exchange that begins as the conversation began and
+    is as long as it was. Anything shorter may be the same words said again.
+    """
+    if not any(transcript.message_id(index) for index in end):
+        return True
+    if len(transcript) < thread.length:
+        return False
+    wanted = [known.fingerprint for known in thread.head(TAIL)]
+    exchanges = 0
+    for index in range(len(transcript)):
+        line = transcript.line(index)
+        if line is None or not line.is_speech:
+            continue
+        exchanges += line.starts_turn
+        if wanted and line.fingerprint != wanted.pop(0):
+            return False
+        if exchanges > 1 and not wanted:
+            return True
+    return False
 
 
 def _by_id(
@@ -220,5 +251,5 @@ def _convinces(
     if run >= _SURE or run == known:
         return True
     if any(transcript.message_id(index) for index, _ in spoken):
-        return False
+        return False  # the words of a few lines do not outweigh ids
     return run == ordinal + 1 or run >= _SURE - 1

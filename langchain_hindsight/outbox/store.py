@@ -833,6 +833,10 @@ class _ThreadRow:
         found = self.connection.execute(_BY_ID, {"thread": self.id, "ids": list(ids)})
         return {row.message_id: Known(row.seq, row.fingerprint) for row in found}
 
+    def head(self, limit: int) -> list[Known]:
+        found = self.connection.execute(_HEAD, {"thread": self.id, "most": limit})
+        return [Known(*row) for row in found]
+
     def tail(self, limit: int) -> list[Known]:
         found = self.connection.execute(_TAIL, {"thread": self.id, "most": limit}).all()
         return [Known(*row) for row in reversed(found)]
@@ -950,6 +954,13 @@ _TAIL = (
     select(entries.c.seq, entries.c.fingerprint)
     .where(entries.c.thread == bindparam("thread"), entries.c.speech)
     .order_by(entries.c.seq.desc())
+    .limit(bindparam("most"))
+)
+
+_HEAD = (
+    select(entries.c.seq, entries.c.fingerprint)
+    .where(entries.c.thread == bindparam("thread"), entries.c.speech)
+    .order_by(entries.c.seq)
     .limit(bindparam("most"))
 )
 

@@ -135,6 +135,22 @@ def test_the_same_short_turn_passed_alone_again_and_again_under_new_ids_is_new(s
         assert retain(store, again) == 2
 
 
+@pytest.mark.parametrize("before", [[], ["a", "b"]])
+@pytest.mark.parametrize("words", [["yes"], ["yes", "ok"], ["run it", "running", "all green"]])
+def test_the_only_exchange_of_a_thread_said_again_under_new_ids_is_new(store, words, before):
+    retain(store, said(*before))
+    for at in range(3):
+        kinds = (HumanMessage, AIMessage, AIMessage)
+        again = [kinds[n](text, id=f"{at}-{n}") for n, text in enumerate(words)]
+        assert retain(store, again) == len(words)
+
+
+def test_a_later_part_with_words_that_are_known_and_ids_that_are_not_is_new(store):
+    retain(store, said(*"abcdef"))
+    again = [m.model_copy(update={"id": f"new-{m.id}"}) for m in said(*"abcdef")[2:]]
+    assert retain(store, again) == 4
+
+
 @pytest.mark.parametrize("ids", [True, False])
 def test_a_history_that_was_trimmed_repeats_and_loses_nothing(store, ids):
     retain(store, said(*"abcdefghij", ids=ids))
