@@ -14,7 +14,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -153,12 +153,37 @@ class Retainer:
             ``stored`` once Hindsight has it, ``queued`` with the reason where it does not yet,
             ``skipped`` for a blank text, or ``failed``.
         """
+        deadline = time.monotonic() + wait
+        note = self._write_note(bank, text)
+        while not isinstance(note, RetainReceipt):
+            remaining = deadline - time.monotonic()
+            settled = self._settled(note, late=remaining <= 0)
+            if settled is not None:
+                return settled
+            self._pause(remaining)
+        return note
+
+    async def aretain_note(
+        self, bank: ProjectBank | LifeBank, text: str, *, wait: float
+    ) -> RetainReceipt:
+        """As `retain_note`, without blocking the caller's loop, or a thread while it waits."""
+        deadline = time.monotonic() + wait
+        note = await asyncio.to_thread(self._write_note, bank, text)
+        while not isinstance(note, RetainReceipt):
+            late = time.monotonic() >= deadline
+            settled = await asyncio.to_thread(self._settled, note, late=late)
+            if settled is not None:
+                return settled
+            await asyncio.sleep(_LOOK_EVERY / 2)
+        return note
+
+    def _write_note(self, bank: ProjectBank | LifeBank, text: str) -> RetainReceipt | _Note:
+        """Write a note down and have it delivered at once."""
         text = clean(text).strip()
         if not text:
             return RetainReceipt("skipped", "the text is blank", bank.bank_id)
         payload = _note(bank, text, self._settings)
         started = time.time()
-
         scope = _scope(self._gateway.url, bank)
         written = self._write(bank.bank_id, lambda store: store.add_note(scope, payload))
         if isinstance(written, RetainReceipt):
@@ -168,15 +193,9 @@ class Retainer:
             with _plainly():
                 outlet.store.hurry(self._gateway.url, bank.bank_id)
                 self._wake(outlet, now=True)
-                return self._await_note(outlet, bank.bank_id, document, started, wait)
         except HindsightError as error:  # it is written down all the same
             return RetainReceipt("queued", str(error), bank.bank_id, items=1)
-
-    async def aretain_note(
-        self, bank: ProjectBank | LifeBank, text: str, *, wait: float
-    ) -> RetainReceipt:
-        """As `retain_note`, without blocking the caller's loop."""
-        return await asyncio.to_thread(self.retain_note, bank, text, wait=wait)
+        return _Note(outlet, bank.bank_id, document, started)
 
     def flush(self, timeout: float) -> FlushReport:
         """Wait until what is due is stored.
@@ -321,27 +340,27 @@ class Retainer:
                 counts.waiting + counts.in_flight,
             )
 
-    def _await_note(
-        self, outlet: _Outlet, bank_id: str, document: str, started: float, wait: float
-    ) -> RetainReceipt:
-        deadline = time.monotonic() + wait
-        while True:
-            note = outlet.store.note_state(document)
-            if note is None:
-                failure = HindsightError("The note is no longer in the outbox.")
-                return RetainReceipt("failed", str(failure), bank_id, error=failure)
-            operations = () if note.operation_id is None else (note.operation_id,)
-            if note.state == "delivered":
-                return RetainReceipt("stored", None, bank_id, 1, operations)
-            if note.state == "dead":
-                refusal = HindsightError(note.error or "Hindsight refused it.")
-                return RetainReceipt("failed", str(refusal), bank_id, 1, operations, refusal)
-            failed = note.lane_failed_at is not None and note.lane_failed_at >= started
-            remaining = deadline - time.monotonic()
-            if failed or remaining <= 0:
-                reason = note.lane_error if failed else "Hindsight has not finished with it yet"
-                return RetainReceipt("queued", reason, bank_id, 1, operations)
-            self._pause(remaining)
+    def _settled(self, note: _Note, *, late: bool) -> RetainReceipt | None:
+        """What became of a note; None while there is reason, and time, to wait."""
+        try:
+            with _plainly():
+                found = note.outlet.store.note_state(note.document)
+        except HindsightError as error:  # it is written down all the same
+            return RetainReceipt("queued", str(error), note.bank_id, items=1)
+        if found is None:
+            failure = HindsightError("The note is no longer in the outbox.")
+            return RetainReceipt("failed", str(failure), note.bank_id, error=failure)
+        operations = () if found.operation_id is None else (found.operation_id,)
+        if found.state == "delivered":
+            return RetainReceipt("stored", None, note.bank_id, 1, operations)
+        if found.state == "dead":
+            refusal = HindsightError(found.error or "Hindsight refused it.")
+            return RetainReceipt("failed", str(refusal), note.bank_id, 1, operations, refusal)
+        failed = found.lane_failed_at is not None and found.lane_failed_at >= note.started
+        if failed or late:
+            reason = found.lane_error if failed else "Hindsight has not finished with it yet"
+            return RetainReceipt("queued", reason, note.bank_id, 1, operations)
+        return None
 
     def _pause(self, remaining: float) -> None:
         with self._changed:
@@ -406,6 +425,16 @@ class _Outlet:
     def __init__(self, store: Store, delivery: Delivery) -> None:
         self.store = store
         self.delivery = delivery
+
+
+@dataclass(frozen=True, slots=True)
+class _Note:
+    """A note that was written down, and may not have been delivered yet."""
+
+    outlet: _Outlet
+    bank_id: str
+    document: str
+    started: float
 
 
 class _Drafts:

@@ -647,3 +647,23 @@ def test_what_an_earlier_process_left_behind_is_delivered_by_the_next_that_recal
             time.sleep(0.05)
         assert memory.status().delivered == 1
         assert "Kafka" in memory.recall("Is Kafka what we chose?").text
+
+
+def test_a_note_that_is_cancelled_while_it_waits_is_written_down_and_holds_up_nothing(bank_id):
+    def written_down(status):
+        return status.waiting + status.in_flight
+
+    async def give_up(memory):
+        task = asyncio.ensure_future(memory.aretain("We deploy on Fridays."))
+        async with asyncio.timeout(10):
+            while not written_down(await memory.astatus()):  # noqa: ASYNC110 - a row has no event
+                await asyncio.sleep(0.01)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    with hanging() as url, DualBankMemory(url, project_bank=bank_id, project_id="p") as memory:
+        started = time.monotonic()
+        asyncio.run(give_up(memory))
+        assert time.monotonic() - started < 8
+        assert written_down(memory.status()) == 1
