@@ -11,10 +11,13 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import sqlite3
+import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from platformdirs import user_state_path
 from sqlalchemy import (
@@ -57,6 +60,8 @@ READS = "hindsight_reads"
 
 WAITING, BATCHED, DELIVERED, DEAD = "waiting", "batched", "delivered", "dead"
 RECORDED, ACCEPTED, DONE, FAILED = "recorded", "accepted", "done", "failed"
+
+_DAMAGED = ("malformed", "not a database", "file is encrypted")
 
 _logger = logging.getLogger(__name__)
 
@@ -149,6 +154,9 @@ entries = Table(
 )
 
 
+_PACKAGES = {"psycopg": "psycopg[binary]", "psycopg2": "psycopg2-binary"}
+
+
 class NewerOutboxError(ConfigurationError):
     """The outbox was written by a newer version of this package."""
 
@@ -157,7 +165,8 @@ def outbox_url(settings: OutboxSettings) -> URL:
     """Where the outbox is.
 
     Raises:
-        ConfigurationError: If ``outbox.url`` is no SQLAlchemy URL of SQLite or PostgreSQL.
+        ConfigurationError: If ``outbox.url`` is no SQLAlchemy URL of SQLite or PostgreSQL, or its
+            driver is not installed.
     """
     if settings.url is None:
         folder = user_state_path("langchain-hindsight")
@@ -176,7 +185,25 @@ def outbox_url(settings: OutboxSettings) -> URL:
             f"outbox.url names {url.get_backend_name()}; only sqlite and postgresql are supported."
         )
         raise ConfigurationError(msg)
+    _check_driver(url)
     return url
+
+
+def _check_driver(url: URL) -> None:
+    dialect = url.get_dialect()
+    driver = str(dialect.driver)
+    if dialect.is_async:
+        msg = f"outbox.url names {driver}, which is asynchronous; use postgresql+psycopg or sqlite."
+        raise ConfigurationError(msg)
+    try:
+        dialect.import_dbapi()
+    except ImportError as error:
+        package = _PACKAGES.get(driver, driver)
+        msg = (
+            f"outbox.url needs the database driver {driver}, which cannot be imported "
+            f"({type(error).__name__}); install it with: pip install '{package}'"
+        )
+        raise ConfigurationError(msg) from None
 
 
 def is_file(url: URL) -> bool:
@@ -189,7 +216,6 @@ def open_engine(url: URL, settings: OutboxSettings) -> Engine:
 
     Raises:
         NewerOutboxError: If a newer version wrote it; nothing is changed.
-        ConfigurationError: If the database's driver is not installed.
         SQLAlchemyError: If the database cannot be opened.
         OSError: If the file or its folder cannot be made.
     """
@@ -202,16 +228,63 @@ def open_engine(url: URL, settings: OutboxSettings) -> Engine:
     return engine
 
 
-def set_aside(url: URL) -> Path:
-    """Move a damaged SQLite file out of the way, with what belongs to it."""
+def set_aside(url: URL) -> Path | None:
+    """Move a damaged SQLite file out of the way, with what belongs to it.
+
+    Several processes may meet the damage at once: under a lock the first moves the file, and the
+    others find a healthy one in its place and leave that alone.
+
+    Returns:
+        Where it was moved to; None where the file in place is not damaged.
+    """
     path = Path(str(url.database))
-    stamp = time.strftime("%Y%m%dT%H%M%S")
-    moved = path.with_name(f"{path.name}.damaged-{stamp}")
-    for suffix in ("", "-wal", "-shm"):
-        with contextlib.suppress(FileNotFoundError):
-            path.with_name(path.name + suffix).replace(moved.with_name(moved.name + suffix))
+    with _held(path.with_name(f"{path.name}.recovery")):
+        if not _is_damaged(path):
+            return None
+        stamp = f"{time.strftime('%Y%m%dT%H%M%S')}-{uuid4().hex[:6]}"
+        moved = path.with_name(f"{path.name}.damaged-{stamp}")
+        for suffix in ("", "-wal", "-shm"):
+            with contextlib.suppress(FileNotFoundError):
+                path.with_name(path.name + suffix).replace(moved.with_name(moved.name + suffix))
     _logger.error("The outbox %s is damaged; set aside as %s, and a new one begun", path, moved)
     return moved
+
+
+def says_damaged(error: BaseException) -> bool:
+    """Whether SQLite says of a file that it is damaged."""
+    text = str(error).lower()
+    return any(sign in text for sign in _DAMAGED)
+
+
+def _is_damaged(path: Path) -> bool:
+    if not path.exists():
+        return False
+    try:
+        with contextlib.closing(sqlite3.connect(path, timeout=BUSY_TIMEOUT_MS / 1000)) as probe:
+            return bool(probe.execute("PRAGMA integrity_check(1)").fetchone() != ("ok",))
+    except sqlite3.DatabaseError as error:
+        return says_damaged(error)
+
+
+@contextlib.contextmanager
+def _held(path: Path) -> Iterator[None]:
+    """Hold a lock of the operating system's, which ends with the process that holds it."""
+    with path.open("a+b") as file:
+        if sys.platform == "win32":
+            import msvcrt
+
+            file.seek(0)
+            msvcrt.locking(file.fileno(), msvcrt.LK_LOCK, 1)
+            try:
+                yield
+            finally:
+                file.seek(0)
+                msvcrt.locking(file.fileno(), msvcrt.LK_UNLCK, 1)
+        else:
+            import fcntl
+
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
 
 
 def _sqlite(url: URL, settings: OutboxSettings) -> Engine:
@@ -247,11 +320,7 @@ def _sqlite(url: URL, settings: OutboxSettings) -> Engine:
 
 
 def _postgresql(url: URL) -> Engine:
-    try:
-        return create_engine(url, pool_size=2, max_overflow=0, pool_pre_ping=True)
-    except ImportError as error:
-        msg = f"outbox.url needs a database driver that is not installed: {error}."
-        raise ConfigurationError(msg) from None
+    return create_engine(url, pool_size=2, max_overflow=0, pool_pre_ping=True)
 
 
 def _make_private(path: Path) -> None:

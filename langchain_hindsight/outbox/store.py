@@ -62,6 +62,7 @@ from langchain_hindsight.outbox.schema import (
     lanes,
     open_engine,
     outbox_url,
+    says_damaged,
     set_aside,
     threads,
     usage,
@@ -80,7 +81,6 @@ _DOUBTS = 3
 _TRIES = 6
 _NEARBY = 64
 _BUSY = ("database is locked", "database table is locked", "database is busy")
-_DAMAGED = ("malformed", "not a database", "file is encrypted")
 
 _logger = logging.getLogger(__name__)
 
@@ -794,7 +794,7 @@ class Store:
             return attempt == 0  # another process made the same row first
         if any(sign in text for sign in _BUSY):
             return attempt == 0
-        if is_file(self._url) and attempt == 0 and any(sign in text for sign in _DAMAGED):
+        if is_file(self._url) and attempt == 0 and says_damaged(error):
             self.close()
             set_aside(self._url)
             return True

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import sqlite3
 import stat
@@ -502,6 +503,24 @@ def test_a_damaged_file_is_set_aside_and_a_new_one_begun(tmp_path, caplog):
     assert "damaged" in caplog.text
 
 
+def test_two_that_meet_a_damaged_file_set_it_aside_once_and_lose_nothing(tmp_path):
+    path = tmp_path / "outbox.db"
+    stores = [open_store(path), open_store(path)]
+    for at, store in enumerate(stores):
+        retain(store, said(f"old{at}"), thread=f"old{at}")
+    with sqlite3.connect(path) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    connection.close()
+    with path.open("r+b") as file:
+        file.write(b"garbage!" * 4096)
+    for at, store in enumerate(stores):
+        assert retain(store, said(f"new{at}"), thread=f"new{at}") == 1
+    assert len(list(tmp_path.glob("outbox.db.damaged-*[!lm]"))) == 1
+    assert contents(stores[0]) == ["new0", "new1"]
+    for store in stores:
+        store.close()
+
+
 def test_an_unreadable_entry_is_laid_by_and_those_behind_it_go_on(store, tmp_path):
     retain(store, said("a", "b"))
     with sqlite3.connect(tmp_path / "outbox.db") as connection:
@@ -554,6 +573,22 @@ def test_old_records_of_deliveries_are_pruned(tmp_path):
 def test_constructing_a_store_touches_no_file(tmp_path):
     open_store(tmp_path / "none" / "outbox.db")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("module", "package"), [("psycopg", "psycopg[binary]"), ("psycopg2", "psycopg2-binary")]
+)
+def test_a_driver_that_is_not_installed_is_named_with_its_package_at_once(
+    monkeypatch, module, package
+):
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(ConfigurationError, match=re.escape(f"pip install '{package}'")):
+        Store(OutboxSettings(url=f"postgresql+{module}://me:a-password@host/database"))
+
+
+def test_an_asynchronous_driver_is_refused_at_once():
+    with pytest.raises(ConfigurationError, match="asynchronous"):
+        Store(OutboxSettings(url="postgresql+asyncpg://host/database"))
 
 
 @pytest.mark.parametrize("url", ["nonsense", "mysql://host/x", "oracle://host"])
