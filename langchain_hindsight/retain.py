@@ -447,7 +447,7 @@ class _Drafts:
         self._bank = bank
         self._thread = thread
         self._kept = settings.retain
-        self._texts: dict[int, str] = {}
+        self._texts: dict[tuple[int, int], str] = {}
         self._seen: dict[str, str] = {}
         self._now = datetime.now(UTC)
 
@@ -494,15 +494,15 @@ class _Drafts:
         return self._seen[text]
 
     def _text(self, index: int, limit: int) -> str:
-        if index not in self._texts:
+        if (index, limit) not in self._texts:
             line = self._transcript.line(index)
             if line is None:
                 return ""
             text, lost = content(line, mask=self._kept.redact, max_chars=limit)
             if lost and limit == self._kept.max_chars:
                 _logger.warning("A message was cut by %d characters (retain.max_chars)", lost)
-            self._texts[index] = text
-        return self._texts[index]
+            self._texts[index, limit] = text
+        return self._texts[index, limit]
 
     def _context(self, index: int) -> str | None:
         """What was said before, so that a lone "yes, do that" can be understood."""

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -46,6 +47,8 @@ _TIME_KEYS = ("timestamp", "created_at", "sent_at")
 _ERROR_CHARS = 500
 _MASK_MARGIN = 16_384
 _EPOCH = (1e9, 1e10)
+_YEARS = (2, 9998)
+"""The first and the last year stand for "unknown" in many programs; the server refuses them."""
 _CUT_OFF = "[the answer was cut off here]"
 
 
@@ -82,6 +85,15 @@ class Line:
         return f"{self.name} ({role})" if self.name else role
 
 
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """The positions between two messages of people, and the tool calls there by their ids."""
+
+    start: int = 0
+    end: int = 0
+    calls: Mapping[str, list[tuple[int, str]]] = field(default_factory=dict)
+
+
 class Transcript:
     """The lines of a list of messages, each made only when asked for.
 
@@ -99,6 +111,7 @@ class Transcript:
         self._roles = frozenset(roles)
         self._tools = frozenset(tools)
         self._lines: dict[int, Line | None] = {}
+        self._turn = _Turn()
 
     def __len__(self) -> int:
         """How many messages there are."""
@@ -106,7 +119,7 @@ class Transcript:
 
     def message_id(self, index: int) -> str | None:
         """The id of a message, if it has one."""
-        return self._messages[index].id or None
+        return _id(self._messages[index])
 
     def line(self, index: int) -> Line | None:
         """What is kept of a message; None where that is nothing."""
@@ -164,7 +177,7 @@ class Transcript:
         return _line(message, role, said, calls, message.name) if said or calls else None
 
     def _keep_tool(self, message: BaseMessage, index: int) -> Line | None:
-        name = message.name or self._called(message, index)
+        name = clean(message.name) if message.name else self._called(message, index)
         if name and name.startswith(OWN_TOOLS):
             return None
         said = _said(message.content)
@@ -176,15 +189,24 @@ class Transcript:
 
     def _called(self, message: BaseMessage, index: int) -> str | None:
         """The name of the tool that a result without a name answers."""
-        call_id = getattr(message, "tool_call_id", None)
-        for before in range(index - 1, -1, -1):
-            earlier = self._messages[before]
-            if _role(earlier) == "human":
-                return None
-            for call in getattr(earlier, "tool_calls", None) or ():
-                if call.get("id") == call_id:
-                    return str(call["name"])
-        return None
+        if not self._turn.start <= index < self._turn.end:
+            self._turn = self._turn_around(index)
+        made = self._turn.calls.get(str(getattr(message, "tool_call_id", None)), [])
+        last = bisect_left(made, (index, "")) - 1
+        return made[last][1] if last >= 0 else None
+
+    def _turn_around(self, index: int) -> _Turn:
+        """The turn that a message belongs to, with the calls in it, looked through once."""
+        start = end = index
+        while start > 0 and _role(self._messages[start - 1]) != "human":
+            start -= 1
+        while end < len(self._messages) and _role(self._messages[end]) != "human":
+            end += 1
+        calls: dict[str, list[tuple[int, str]]] = {}
+        for place in range(start, end):
+            for call in getattr(self._messages[place], "tool_calls", None) or ():
+                calls.setdefault(str(call.get("id")), []).append((place, clean(str(call["name"]))))
+        return _Turn(start, end, calls)
 
 
 def content(line: Line, *, mask: bool, max_chars: int) -> tuple[str, int]:
@@ -203,7 +225,7 @@ def content(line: Line, *, mask: bool, max_chars: int) -> tuple[str, int]:
     for name, arguments in line.calls:
         shown = _json(redact_value(arguments) if mask else arguments)
         parts.append(f"[called {name}({redact(shown) if mask else shown})]")
-    text = "\n".join(parts)
+    text = clean("\n".join(parts))
     lost = max(0, len(text) - max_chars) + len(line.said) - len(said)
     if lost:
         text = f"{text[:max_chars]} [cut: {lost} more characters]"
@@ -243,6 +265,7 @@ def _line(
     calls: tuple[tuple[str, Any], ...],
     name: str | None,
 ) -> Line:
+    name = clean(name) if name else None
     digest = hashlib.blake2b(digest_size=16)
     for part in (role, name or "", said, _json(calls) if calls else ""):
         digest.update(part.encode("utf-8", "surrogatepass"))
@@ -252,10 +275,21 @@ def _line(
         said=said,
         calls=calls,
         name=name,
-        message_id=message.id or None,
+        message_id=_id(message),
         said_at=_said_at(message),
         fingerprint=digest.hexdigest(),
     )
+
+
+def _id(message: BaseMessage) -> str | None:
+    """A message's id as a database can hold it, and still different from every other."""
+    if not message.id:
+        return None
+    cleaned = clean(message.id)
+    if cleaned == message.id:
+        return cleaned
+    raw = message.id.encode("utf-8", "surrogatepass")
+    return f"{cleaned}-{hashlib.blake2b(raw, digest_size=8).hexdigest()}"
 
 
 def _said(raw: object) -> str:
@@ -301,7 +335,7 @@ def _is_cut_off(message: BaseMessage) -> bool:
 def _calls(message: BaseMessage) -> tuple[tuple[str, Any], ...]:
     """Names and arguments, but for Hindsight's own tools: what those took is stored already."""
     return tuple(
-        (str(call["name"]), _stripped(call.get("args")))
+        (clean(str(call["name"])), _stripped(call.get("args")))
         for call in getattr(message, "tool_calls", None) or ()
         if not str(call["name"]).startswith(OWN_TOOLS)
     )
@@ -338,4 +372,6 @@ def _aware(stamp: object) -> datetime | None:
             stamp = datetime.fromisoformat(stamp)
         except ValueError:
             return None
-    return stamp if isinstance(stamp, datetime) and stamp.tzinfo is not None else None
+    if not isinstance(stamp, datetime) or stamp.tzinfo is None:
+        return None
+    return stamp if _YEARS[0] <= stamp.year <= _YEARS[1] else None

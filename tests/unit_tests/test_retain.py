@@ -178,6 +178,30 @@ def test_a_cut_message_is_counted_in_the_log_without_its_text(open_retainer, cap
     assert "secret" not in caplog.text
 
 
+def test_a_long_message_that_is_context_first_is_kept_whole_all_the_same(open_retainer, server):
+    retainer = open_retainer()
+    long = AIMessage("word " * 4000 + "THE-END", id="2")
+    retainer.retain_transcript(
+        BANK, [HumanMessage("hi", id="1"), AIMessage("x", id="2")], thread_id="t"
+    )
+    retainer.retain_transcript(
+        BANK, [HumanMessage("hi", id="1"), long, HumanMessage("next", id="3")], thread_id="t"
+    )
+    retainer.flush(10)
+    assert any("THE-END" in content for content in server.contents())
+
+
+def test_ids_and_names_that_no_database_can_hold_stop_nothing(open_retainer, server):
+    retainer = open_retainer()
+    messages = [HumanMessage("a", id="i\ud800\0", name="n\ud800\0"), AIMessage("b", id="2")]
+    for _ in range(2):
+        receipt = retainer.retain_transcript(BANK, messages, thread_id="t\ud800\0")
+    assert receipt.status == "skipped"
+    retainer.flush(10)
+    assert len(server.stored) == 2
+    assert json.dumps(server.requests, default=str, ensure_ascii=False).encode()
+
+
 def test_threads_without_a_name_are_told_apart_by_how_they_begin(open_retainer, server):
     retainer = open_retainer()
     one, two = [HumanMessage("a"), AIMessage("ok")], [HumanMessage("b"), AIMessage("ok")]

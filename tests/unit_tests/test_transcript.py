@@ -250,3 +250,62 @@ def test_a_message_own_time_counts_only_with_a_zone(stamp, expected):
 
 def test_text_that_no_database_holds_is_made_fit():
     assert kept([HumanMessage("a\0b\ud800c")]) == ["user: ab?c"]
+
+
+def test_an_id_that_no_database_can_hold_is_cleaned_and_stays_apart_from_others():
+    raw = [HumanMessage("a", id="a\ud800"), HumanMessage("b", id="a\ud801")]
+    raw += [HumanMessage("c", id="a?"), HumanMessage("d", id="a\0")]
+    read = Transcript(raw, roles=("human",), tools=())
+    ids = [read.message_id(at) for at in range(4)]
+    assert len(set(ids)) == 4
+    assert ids == [read.line(at).message_id for at in range(4)]
+    assert all(one.encode() and "\0" not in one for one in ids)
+
+
+def test_names_of_speakers_and_tools_are_cleaned_too():
+    call = {"name": "t\ud800\0", "args": {"x\ud800": "v\ud800"}, "id": "1"}
+    messages = [
+        HumanMessage("a", name="n\ud800\0"),
+        AIMessage("b", tool_calls=[call]),
+        ToolMessage("c", tool_call_id="1", status="error"),
+    ]
+    read = Transcript(messages, roles=("human", "ai"), tools=())
+    texts = [content(read.line(at), mask=False, max_chars=999)[0] for at in range(3)]
+    assert "".join(texts).encode()
+    assert "\0" not in "".join(texts)
+
+
+def test_a_result_without_a_name_is_that_of_the_nearest_call_of_its_turn():
+    def call(name):
+        return AIMessage("", tool_calls=[{"name": name, "args": {}, "id": "1"}])
+
+    def result():
+        return ToolMessage("r", tool_call_id="1")
+
+    people = HumanMessage("q")
+    messages = [people, call("one"), result(), call("two"), result(), people, result()]
+    for order in (range(7), reversed(range(7))):
+        read = Transcript(messages, roles=("human",), tools=("two",))
+        assert [at for at in order if read.line(at) and read.line(at).role == "tool"] == [4]
+
+
+def test_results_without_names_are_looked_up_in_time_that_grows_with_their_number():
+    class Counted(list):
+        looked_at = 0
+
+        def __getitem__(self, index):
+            Counted.looked_at += 1
+            return super().__getitem__(index)
+
+    results = [ToolMessage("r", tool_call_id=str(at), status="error") for at in range(1000)]
+    read = Transcript(Counted([HumanMessage("q"), *results]), roles=("human",), tools=())
+    assert sum(read.line(at) is not None for at in range(1001)) == 1001
+    assert Counted.looked_at < 10_000
+
+
+@pytest.mark.parametrize("stamp", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-12:00"])
+def test_a_time_that_stands_for_none_is_none(stamp):
+    read = Transcript(
+        [HumanMessage("a", additional_kwargs={"timestamp": stamp})], roles=("human",), tools=()
+    )
+    assert read.line(0).said_at is None
