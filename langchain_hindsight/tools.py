@@ -17,6 +17,8 @@ from langchain_hindsight.caller import identify
 from langchain_hindsight.errors import HindsightError
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from langchain_core.tools import BaseTool
 
     from langchain_hindsight.memory import DualBankMemory
@@ -83,44 +85,39 @@ def create_hindsight_tools(memory: DualBankMemory) -> list[BaseTool]:
         ``hindsight_retain_life`` where there is a Life Bank. A tool that fails answers with a plain
         sentence, as a message of status ``error`` when it was called by a model.
     """
-    tools = _Tools(memory)
-    made: list[BaseTool] = [
-        StructuredTool.from_function(
-            func=tools.recall,
-            coroutine=tools.arecall,
-            name="hindsight_recall",
-            description=_RECALL,
-            args_schema=RecallInput,
-            handle_tool_error=True,
-        ),
-        StructuredTool.from_function(
-            func=tools.retain,
-            coroutine=tools.aretain,
-            name="hindsight_retain",
-            description=_RETAIN,
-            args_schema=RetainInput,
-            handle_tool_error=True,
-        ),
-        StructuredTool.from_function(
-            func=tools.reflect,
-            coroutine=tools.areflect,
-            name="hindsight_reflect",
-            description=_REFLECT,
-            args_schema=ReflectInput,
-            handle_tool_error=True,
-        ),
+    run = _Tools(memory)
+    made = [
+        _tool("hindsight_recall", _RECALL, RecallInput, run.recall, run.arecall),
+        _tool("hindsight_retain", _RETAIN, RetainInput, run.retain, run.aretain),
+        _tool("hindsight_reflect", _REFLECT, ReflectInput, run.reflect, run.areflect),
     ]
     if memory.has_life:
-        life = StructuredTool.from_function(
-            func=tools.retain_life,
-            coroutine=tools.aretain_life,
-            name="hindsight_retain_life",
-            description=_RETAIN_LIFE,
-            args_schema=RetainLifeInput,
-            handle_tool_error=True,
+        life = _tool(
+            "hindsight_retain_life",
+            _RETAIN_LIFE,
+            RetainLifeInput,
+            run.retain_life,
+            run.aretain_life,
         )
         made.append(life)
     return made
+
+
+def _tool(
+    name: str,
+    description: str,
+    arguments: type[BaseModel],
+    func: Callable[..., str],
+    coroutine: Callable[..., Awaitable[str]],
+) -> BaseTool:
+    return StructuredTool.from_function(
+        func=func,
+        coroutine=coroutine,
+        name=name,
+        description=description,
+        args_schema=arguments,
+        handle_tool_error=True,
+    )
 
 
 @dataclass(frozen=True, slots=True)
