@@ -23,6 +23,7 @@ print(time.perf_counter() - started)
 """
 _OUR_FIRST_TURN = """
 import asyncio, sys, time
+{imported}
 import langchain_hindsight
 url, outbox, project, life = sys.argv[1:]
 
@@ -32,8 +33,9 @@ async def turn():
     )
     result = await memory.arecall("What did we decide?")
     elapsed = time.perf_counter() - started
-    assert result.project.memories and result.life.memories, result
+    assert result.project.memories and result.life.memories
     print(elapsed)
+    await memory.aclose()
 
 started = time.perf_counter()
 asyncio.run(turn())
@@ -82,10 +84,20 @@ def first_turn(places: Places) -> list[Figure]:
         PROJECT.bank_id,
         LIFE.bank_id,
     )
-    sides = {"ours": _OUR_FIRST_TURN, "client": _RAW_FIRST_CALL}
+    bare, loaded = "import langchain_hindsight", _IMPORTS["retriever"]
+    sides = {
+        "client": _RAW_FIRST_CALL,
+        "ours": _OUR_FIRST_TURN.format(imported=bare),
+        "ours, retriever loaded": _OUR_FIRST_TURN.format(imported=loaded),
+    }
     times = _in_turn(sides, *arguments)
-    name = "first turn after import ÷ importing hindsight_client and one raw call, stub 50 ms"
-    return [times.ratio(name, *sides, Bar(1.05))]
+    rest = "÷ importing hindsight_client and one raw call, stub 50 ms"
+    return [
+        times.ratio(f"first turn after {bare} {rest}", "ours", "client", Bar(1.05)),
+        times.ratio(
+            f"first turn after {loaded} {rest}", "ours, retriever loaded", "client", Bar(1.05)
+        ),
+    ]
 
 
 def _in_turn(programs: Mapping[str, str], *arguments: str) -> Timings:

@@ -106,6 +106,8 @@ def _draw(figures: Sequence[Figure], where: Mapping[str, object], path: Path) ->
         )
     axes.axvline(1, color="black", linewidth=1)
     axes.set_xscale("log")
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.xaxis.set_minor_formatter("")
     axes.set_yticks(
         range(len(figures)), [f"{one.name}  ({one.bar} {one.unit})" for one in reversed(figures)]
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator
 
 from both_sides import PROJECT, BothSides, Places, both_sides
 from figures import Bar, Figure
@@ -13,7 +13,7 @@ from side_by_side import side_by_side
 
 from langchain_hindsight import RetainReceipt
 
-Turn = tuple[str, str]
+Turn = tuple[HumanMessage, AIMessage]
 
 _SHORT, _LONG = 10, 10_000
 _TURNS_A_THREAD = 5
@@ -27,14 +27,8 @@ class _Thread:
         self._both = both
         self._name = name
         self._messages: list[BaseMessage] = []
-        for turn in itertools.islice(turns(), length // 2):
-            self._add(turn)
-
-    def _add(self, turn: Turn) -> Sequence[BaseMessage]:
-        number = len(self._messages)
-        self._messages.append(HumanMessage(turn[0], id=f"{self._name}-{number}"))
-        self._messages.append(AIMessage(turn[1], id=f"{self._name}-{number + 1}"))
-        return list(self._messages)
+        for turn in itertools.islice(_turns(name), length // 2):
+            self._messages += turn
 
     def begin(self) -> None:
         """Retain what there is of it."""
@@ -42,11 +36,13 @@ class _Thread:
 
     async def hand_off(self, turn: Turn) -> RetainReceipt:
         """Retain one more turn, as synchronous code does."""
-        return _queued(self._both.memory.retain(self._add(turn), self._name))
+        self._messages += turn
+        return _queued(self._both.memory.retain(self._messages, self._name))
 
     async def ahand_off(self, turn: Turn) -> RetainReceipt:
         """Retain one more turn, as asynchronous code does."""
-        return _queued(await self._both.memory.aretain(self._add(turn), self._name))
+        self._messages += turn
+        return _queued(await self._both.memory.aretain(self._messages, self._name))
 
 
 async def hand_off(places: Places) -> list[Figure]:
@@ -54,7 +50,7 @@ async def hand_off(places: Places) -> list[Figure]:
     async with both_sides(places.server_url, places.folder) as both:
 
         async def raw(turn: Turn) -> object:
-            content = f"Human: {turn[0]}\nAI: {turn[1]}"
+            content = f"Human: {turn[0].content}\nAI: {turn[1].content}"
             return await both.client.aretain("bench-raw", content, tags=[PROJECT.tag])
 
         async def delivered() -> object:
@@ -65,14 +61,18 @@ async def hand_off(places: Places) -> list[Figure]:
             "aretain": _Thread(both, "async").ahand_off,
             "raw aretain": raw,
         }
-        said = turns()
+        said = _turns("new")
         runs = [list(itertools.islice(said, places.calls // 3)) for _ in range(places.runs + 1)]
         await side_by_side(sides, runs[:1], after_each=delivered)
         times = await side_by_side(sides, runs[1:], after_each=delivered)
-    name = "hand-off of a two-message turn, SQLite"
+        burst = {"in a row": _Thread(both, "burst").hand_off}
+        in_a_row = await side_by_side(burst, runs[1:])
+        await delivered()
+    name = "hand-off of a two-message turn, SQLite, median"
     return [
-        times.milliseconds(f"{name}: retain, median", "retain", Bar(1)),
-        times.milliseconds(f"{name}: aretain, median", "aretain", Bar(1)),
+        in_a_row.milliseconds(f"{name}: retain, turn upon turn", "in a row", Bar(1)),
+        times.milliseconds(f"{name}: retain, each after a delivery", "retain", Bar(1)),
+        times.milliseconds(f"{name}: aretain, each after a delivery", "aretain", Bar(1)),
         times.ratio(
             "awaiting raw aretain of the same text ÷ hand-off by aretain, median",
             "raw aretain",
@@ -99,7 +99,7 @@ async def a_long_thread(places: Places) -> list[Figure]:
         for thread in short:
             thread.begin()
         await delivered()
-        said, ratios, sides_ms = turns(), [], []
+        said, ratios, sides_ms = _turns("new"), [], []
         for thread in short:
             sides = {"long": long.hand_off, "short": thread.hand_off}
             run = list(itertools.islice(said, _TURNS_A_THREAD))
@@ -110,6 +110,15 @@ async def a_long_thread(places: Places) -> list[Figure]:
     name = f"hand-off at {_LONG:,} messages ÷ at {_SHORT}, median"
     middle = sides_ms[sorted(range(runs), key=lambda run: ratios[run])[runs // 2]]
     return [Figure(name, tuple(ratios), "x", Bar(1.2), middle)]
+
+
+def _turns(name: str) -> Iterator[Turn]:
+    """Turns as an agent's state holds them."""
+    for number, (asked, answered) in enumerate(turns()):
+        yield (
+            HumanMessage(asked, id=f"{name}-{number}-human"),
+            AIMessage(answered, id=f"{name}-{number}-ai"),
+        )
 
 
 def _queued(receipt: RetainReceipt) -> RetainReceipt:

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 import uuid
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -20,6 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from material import memories
+
+_HELD = 10
+"""How many times more memories a bank holds than it recalls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +54,9 @@ def stub_server() -> Iterator[Stub]:
 
 
 @cache
-def recalled(bank_id: str, candidates: int) -> bytes:
-    """A bank's answer to any question, shaped as Hindsight 1.1.0 answers."""
-    results = [
+def stored(bank_id: str, count: int) -> list[bytes]:
+    """A bank's memories, shaped as Hindsight 1.1.0 answers."""
+    results: list[dict[str, Any]] = [
         {
             "id": str(uuid.uuid5(uuid.NAMESPACE_URL, f"{bank_id}/{number}")),
             "text": text,
@@ -68,16 +72,23 @@ def recalled(bank_id: str, candidates: int) -> bytes:
             "tags": ["project:bench"],
             "source_fact_ids": None,
             "scores": {
-                "final": 0.9 - number / 100,
+                "final": 0.9 - number % 50 / 100,
                 "reranker": None,
-                "semantic": 0.8 - number / 200,
+                "semantic": 0.8 - number % 60 / 200,
                 "keyword": None,
             },
         }
-        for number, text in enumerate(memories(candidates, bank_id))
+        for number, text in enumerate(memories(count, bank_id))
     ]
-    empty = {"trace": None, "entities": None, "chunks": None, "source_facts": None}
-    return json.dumps({"results": results, **empty}).encode()
+    return [json.dumps(result).encode() for result in results]
+
+
+def recalled(bank_id: str, query: str, candidates: int) -> bytes:
+    """A bank's answer: other memories for another question, the same for the same."""
+    held = stored(bank_id, _HELD * candidates)
+    start = zlib.crc32(query.encode()) % len(held)
+    results = b",".join((held + held)[start : start + candidates])
+    return b'{"results":[%b],"trace":null,"entities":null,"chunks":null}' % results
 
 
 def _answer(method: str, path: str, body: Any) -> bytes | dict[str, Any] | None:
@@ -104,9 +115,9 @@ async def _serve() -> None:
         _, delay_ms, candidates, *rest = request.path.split("/")
         path = "/" + "/".join(rest)
         if path.endswith("/memories/recall"):
-            await request.read()
+            asked = await request.json()
             await asyncio.sleep(int(delay_ms) / 1000)
-            answer = recalled(path.split("/")[-3], int(candidates))
+            answer = recalled(path.split("/")[-3], asked["query"], int(candidates))
             return web.Response(body=answer, content_type="application/json")
         body = await request.json() if request.can_read_body else None
         found = _answer(request.method, path, body)
