@@ -38,7 +38,7 @@ T = TypeVar("T")
 _CONTEXT_CHARS = 300
 _CONTEXT_SOURCE_CHARS = 8_000
 _LOOK_EVERY = 0.2
-_STOP_GRACE = 1.0
+_STOP_GRACE = 0.2
 
 _logger = logging.getLogger(__name__)
 
@@ -286,8 +286,9 @@ class Retainer:
         if any(outlet.delivery.is_running for outlet in outlets) and timeout > 0:
             with contextlib.suppress(HindsightError):  # logged where it happened; it stays on disk
                 self.flush(timeout)
+        end = time.monotonic() + _STOP_GRACE
         for outlet in outlets:
-            outlet.delivery.stop(_STOP_GRACE)
+            outlet.delivery.stop(max(0.0, end - time.monotonic()))
         if self._memory is not None:
             self._say_lost(self._memory)
         if self._disk is not None:

@@ -52,7 +52,7 @@ from langchain_hindsight.settings import OutboxSettings
 SCHEMA_VERSION = 2
 _WITHOUT_PATIENCE = 1
 """The version in which a request had no back-off of its own."""
-BUSY_TIMEOUT_MS = 2_000
+BUSY_TIMEOUT_MS = 800
 """How long SQLite waits for another process's transaction."""
 
 READS = "hindsight_reads"

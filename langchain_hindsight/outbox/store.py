@@ -49,6 +49,7 @@ from langchain_hindsight.outbox.ledger import Known, News, whats_new
 from langchain_hindsight.outbox.schema import (
     ACCEPTED,
     BATCHED,
+    BUSY_TIMEOUT_MS,
     DEAD,
     DELIVERED,
     DONE,
@@ -80,6 +81,10 @@ _DOUBTS = 3
 """After how many failures of the server the request itself is suspected."""
 _TRIES = 6
 _NEARBY = 64
+_BREATHER = 5.0
+"""How long a database that others kept locked is not written to, in seconds."""
+_CLOSE_WAIT = 0.1
+_SHORTLY = 0.02
 _BUSY = ("database is locked", "database table is locked", "database is busy")
 
 _logger = logging.getLogger(__name__)
@@ -194,12 +199,26 @@ class Store:
     def _forget(self) -> None:
         self.owner = uuid4().hex
         self._lock = threading.RLock()
+        self._locked_until = 0.0
         self._engine: Engine | None = None
         self._reader: Connection | None = None
         self._writer: Connection | None = None
 
     def close(self) -> None:
-        """Close the connections; a use after this opens them again."""
+        """Close the connections; a use after this opens them again.
+
+        Whoever is using them is not waited for long: they are closed when that has ended.
+        """
+        if not self._lock.acquire(timeout=_CLOSE_WAIT):
+            with contextlib.suppress(RuntimeError):  # the interpreter is ending, and closes them
+                threading.Thread(target=self._close, daemon=True).start()
+            return
+        try:
+            self._close()
+        finally:
+            self._lock.release()
+
+    def _close(self) -> None:
         with self._lock:
             open_ones = (self._reader, self._writer)
             engine = self._engine
@@ -765,15 +784,29 @@ class Store:
             raise OutboxFullError(msg)
 
     def _run(self, work: Callable[[Connection], T], *, reads: bool = False) -> T:
-        """One transaction; run again where another process was in the way, or the file damaged."""
+        """One transaction; run again where another process was in the way, or the file damaged.
+
+        A database that stays locked is waited for once, and then left alone for a while: a turn
+        does not pay for it again and again.
+        """
         with self._lock:
+            started = time.monotonic()
+            if not reads and started < self._locked_until:
+                msg = "database is locked by another process"
+                raise TimeoutError(msg)
             for attempt in range(_TRIES):
                 try:
                     connection = self._connection(reads=reads)
                     with connection.begin():
                         return work(connection)
                 except DatabaseError as error:
-                    if not self._recovers(error, attempt):
+                    if _is_busy(error):
+                        waited = time.monotonic() - started
+                        if waited > BUSY_TIMEOUT_MS / 2000 or attempt == _TRIES - 1:
+                            self._locked_until = time.monotonic() + _BREATHER
+                            raise
+                        time.sleep(_SHORTLY)
+                    elif not self._recovers(error, attempt):
                         raise
             msg = "The outbox is changed by others faster than this process can."
             raise HindsightError(msg)
@@ -789,16 +822,18 @@ class Store:
 
     def _recovers(self, error: DBAPIError, attempt: int) -> bool:
         """Whether the same work may succeed when it is done once more."""
-        text = str(error.orig).lower()
         if isinstance(error, IntegrityError):
             return attempt == 0  # another process made the same row first
-        if any(sign in text for sign in _BUSY):
-            return attempt == 0
         if is_file(self._url) and attempt == 0 and says_damaged(error):
-            self.close()
+            self._close()
             set_aside(self._url)
             return True
         return error.connection_invalidated and attempt == 0
+
+
+def _is_busy(error: DBAPIError) -> bool:
+    text = str(error.orig).lower()
+    return any(sign in text for sign in _BUSY)
 
 
 class _OvertakenError(Exception):

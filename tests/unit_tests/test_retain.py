@@ -3,7 +3,9 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import sqlite3
 import threading
+import time
 from datetime import datetime
 
 import pytest
@@ -280,8 +282,6 @@ def test_once_the_disk_is_back_the_outbox_is_durable_again(open_retainer, tmp_pa
 def test_a_locked_database_does_not_hold_the_reply_for_long(
     open_retainer, server, tmp_path, monkeypatch
 ):
-    import sqlite3
-
     from langchain_hindsight.outbox import schema
 
     monkeypatch.setattr(schema, "BUSY_TIMEOUT_MS", 50)
@@ -297,6 +297,42 @@ def test_a_locked_database_does_not_hold_the_reply_for_long(
     assert "locked" in receipt.reason
     retainer.flush(10)
     assert "assistant: b" in server.contents()
+
+
+def test_a_database_that_stays_locked_costs_one_turn_a_second_and_the_others_nothing(
+    open_retainer, server, tmp_path
+):
+    retainer = open_retainer()
+    retainer.retain_transcript(BANK, turn("a"), thread_id="t")
+    retainer.flush(10)
+    other = sqlite3.connect(tmp_path / "outbox.db", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    took = []
+    for at in range(4):
+        started = time.monotonic()
+        receipt = retainer.retain_transcript(BANK, turn(f"b{at}"), thread_id=f"t{at}")
+        took.append(time.monotonic() - started)
+        assert receipt.status == "queued"
+        assert "locked" in receipt.reason
+    started = time.monotonic()
+    retainer.stop(0.5)
+    closing = time.monotonic() - started
+    other.execute("ROLLBACK")
+    other.close()
+    assert took[0] < 1.3
+    assert max(took[1:]) < 0.3
+    assert closing < 0.8
+    assert len(server.stored) == 5
+
+
+def test_a_server_that_hangs_does_not_hold_up_the_end(open_retainer, server):
+    server.slow["work"] = 30.0
+    retainer = open_retainer()
+    retainer.retain_transcript(BANK, turn("a"), thread_id="t")
+    server.wait_for_requests(1)
+    started = time.monotonic()
+    retainer.stop(0.3)
+    assert time.monotonic() - started < 0.6
 
 
 def test_a_full_outbox_fails_loudly_and_raises_nothing(open_retainer, caplog):
