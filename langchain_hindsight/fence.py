@@ -20,6 +20,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
 from langchain_hindsight.lookalikes import disarm, readable
+from langchain_hindsight.quoted_block import BlockFinder
 
 if TYPE_CHECKING:
     from langchain_hindsight.recall_result import RecalledMemory
@@ -42,19 +43,7 @@ _HEADINGS: dict[Role, str] = {"project": "Project memory", "life": "Personal mem
 _META = re.compile(r"\((?:observation|(?:observation, )?\d{4,}-\d\d-\d\d)\) ")
 _BLANK_LINES = re.compile(r"\n{3,}")
 
-_GAP = r"(?:[\s>]|\\++[nrt])"
-"""What stands between words once a block was wrapped, quoted, or written out as JSON."""
-_LESS, _MORE = r"(?:<|&lt;|(?<!\\)\\++u003[cC])", r"(?:>|&gt;|\\++u003[eE])"
-_KNOWN_BY = 5
-"""Words of the statement that tell a block: one cut off sooner holds no memory yet."""
-_BLOCK_START = re.compile(
-    rf"(?:^[ \t>]*+)?{_LESS}{FENCE_TAG}{_MORE}(?P<written_out>\\++[nrt])?{_GAP}*"
-    + rf"{_GAP}+".join(map(re.escape, STATEMENT.split()[:_KNOWN_BY])),
-    re.MULTILINE,
-)
-_BLOCK_END = re.compile(rf"{_LESS}\\*+/{FENCE_TAG}{_MORE}")
-_BLANKS = re.compile(r"\s*")
-_BLANKS_WRITTEN_OUT = re.compile(r"(?:\s|\\++[nrt])*")
+_BLOCKS = BlockFinder.of(FENCE_TAG, STATEMENT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,14 +139,15 @@ def parse(text: str) -> Parsed:
 
 def contains_block(text: str) -> bool:
     """Whether a text holds a block of ours, whole or cut off."""
-    return FENCE_TAG in text and _BLOCK_START.search(text) is not None
+    return next(_BLOCKS.find(text), None) is not None
 
 
 def strip_recalled(text: str) -> str:
     r"""Take every block of ours out of a text, whatever stands around it.
 
-    A block is found plain, indented, in a quotation (``> ``), inside JSON (``\n`` written out) or
-    escaped as HTML. One that is cut off reaches to the end of the text.
+    A block is found in whatever way it was quoted: wrapped, with a prefix on its lines (``> ``,
+    ``# ``, a line's number), in Markdown, escaped as HTML or for a URL, or inside JSON or Python
+    (``\n`` written out). One that is cut off reaches to the end of the text.
 
     Args:
         text: Any text.
@@ -165,19 +155,11 @@ def strip_recalled(text: str) -> str:
     Returns:
         The text as it was when it holds no block, else what is left without outer blanks.
     """
-    if FENCE_TAG not in text:
-        return text
     kept: list[str] = []
     at = 0
-    while start := _BLOCK_START.search(text, at):
-        kept.append(text[at : start.start()])
-        end = _BLOCK_END.search(text, start.end())
-        if end is None:
-            at = len(text)
-            break
-        at = end.end()
-        blanks = (_BLANKS_WRITTEN_OUT if start["written_out"] else _BLANKS).match(text, at)
-        at = blanks.end() if blanks else at
+    for start, end in _BLOCKS.find(text):
+        kept.append(text[at:start])
+        at = end
     if not kept:
         return text
     return "".join([*kept, text[at:]]).strip()

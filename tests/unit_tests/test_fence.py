@@ -5,8 +5,11 @@
 from __future__ import annotations
 
 import json
+import pprint
 import re
+import textwrap
 import time
+import urllib.parse
 from collections.abc import Callable
 from datetime import UTC, date, datetime
 from datetime import time as clock
@@ -390,3 +393,40 @@ def test_time_grows_no_faster_than_a_hostile_text(work, piece):
     # Eight times the text: eight times the time when linear, 64 times when quadratic.
     # One try in three is enough: other work on the machine must not decide.
     assert any(seconds(40_000) < 30 * seconds(5_000) + 0.001 for _ in range(3))
+
+
+def _each_line(prefix):
+    return lambda block: "\n".join(f"{prefix}{line}" for line in block.split("\n"))
+
+
+QUOTINGS = {
+    "hash": _each_line("# "),
+    "slashes": _each_line("// "),
+    "bar": _each_line("| "),
+    "star": _each_line(" * "),
+    "diff": _each_line("+ "),
+    "quotation in a quotation": _each_line("> > "),
+    "numbered": lambda block: "\n".join(
+        f"{number}: {line}" for number, line in enumerate(block.split("\n"), 1)
+    ),
+    "wrapped": lambda block: textwrap.fill(block, 60),
+    "bold": lambda block: block.replace("<hindsight-memory>", "**<hindsight-memory>**"),
+    "code": lambda block: block.replace("<hindsight-memory>", "`<hindsight-memory>`"),
+    "escaped twice": lambda block: escape(escape(block)),
+    "numeric entities": lambda block: block.replace("<", "&#60;").replace(">", "&#62;"),
+    "url": urllib.parse.quote,
+    "pprint": lambda block: pprint.pformat(block, width=40),
+    "backslashes": lambda block: block.replace("<", "\\<").replace(">", "\\>"),
+    "attribute": lambda block: block.replace("<hindsight-memory>", '<hindsight-memory id="1">'),
+}
+
+
+@pytest.mark.parametrize("how", QUOTINGS)
+def test_a_block_is_taken_out_however_it_was_quoted_and_the_persons_words_stay(how):
+    memories = [memory("The vault is MAUVE-77, and so is its door."), memory('Second, "quoted".')]
+    quoted = QUOTINGS[how](render(memories, ()))
+    left = strip_recalled(f"I saw this:\n{quoted}\nwhat now?")
+    assert "MAUVE" not in left
+    assert "Second" not in left
+    assert left.startswith("I saw this:")
+    assert left.endswith("what now?")
