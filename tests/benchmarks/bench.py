@@ -61,7 +61,7 @@ def main() -> None:
     options.add_argument("--quick", action="store_true", help="fewer and shorter runs")
     options.add_argument("--only", nargs="+", choices=sorted(BENCHMARKS), default=list(BENCHMARKS))
     chosen = options.parse_args()
-    runs, calls, crowds = (3, 15, 2) if chosen.quick else (7, 60, 4)
+    runs, calls, crowds = (3, 15, 2) if chosen.quick else (5, 60, 4)
     console = Console(stderr=True)
     where = report.machine()
     figures: list[Figure] = []
