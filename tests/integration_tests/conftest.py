@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import signal
 import tempfile
 import uuid
 from collections.abc import Iterator
@@ -14,6 +15,10 @@ import filelock
 import pytest
 
 from langchain_hindsight.embedded import EmbeddedHindsight
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # Started in the background, a shell has Ctrl-C ignored, and children would inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _HOMES = (
     *("HOME", "USERPROFILE", "APPDATA", "LOCALAPPDATA"),
