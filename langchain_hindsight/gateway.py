@@ -174,9 +174,9 @@ class Gateway:
         response = await self._call(
             lambda client: client.operations.get_operation_status(bank_id, operation_id)
         )
-        return OperationStatus(
-            str(self._field(response, "status")), getattr(response, "error_message", None)
-        )
+        said = getattr(response, "error_message", None)
+        error = None if said is None else redact(str(said))
+        return OperationStatus(str(self._field(response, "status")), error)
 
     async def extracts_facts(self, bank_id: str) -> bool | None:
         """Whether a bank extracts facts from what it is given, rather than storing chunks.
