@@ -77,6 +77,7 @@ def main() -> None:
                 calls=calls,
                 crowds=crowds,
             )
+            asyncio.run(recall_figures.fill_banks(places))
             for name in chosen.only:
                 status.update(f"Measuring: {name}")
                 figures += BENCHMARKS[name](places)

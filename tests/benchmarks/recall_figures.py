@@ -18,21 +18,21 @@ _CROWD = 200
 _HELD_QUESTIONS = 20
 
 
-async def fill_banks(both: BothSides) -> None:
-    """Give both banks of a real server something to find."""
-    for bank_id, tags in ((PROJECT.bank_id, [PROJECT.tag]), (LIFE.bank_id, [])):
-        items = [
-            {"content": text, "document_id": f"{bank_id}-{number}", "tags": tags}
-            for number, text in enumerate(memories(_STORED, bank_id))
-        ]
-        for batch in (items[start : start + 100] for start in range(0, len(items), 100)):
-            await both.client.aretain_batch(bank_id, batch)
+async def fill_banks(places: Places) -> None:
+    """Give both banks of the real server something to find."""
+    async with both_sides(places.server_url, places.folder) as both:
+        for bank_id, tags in ((PROJECT.bank_id, [PROJECT.tag]), (LIFE.bank_id, [])):
+            items = [
+                {"content": text, "document_id": f"{bank_id}-{number}", "tags": tags}
+                for number, text in enumerate(memories(_STORED, bank_id))
+            ]
+            for batch in (items[start : start + 100] for start in range(0, len(items), 100)):
+                await both.client.aretain_batch(bank_id, batch)
 
 
 async def against_the_server(places: Places) -> list[Figure]:
     """Dual-bank recall beside two of the client's own at once, on a real server."""
     async with both_sides(places.server_url, places.folder) as both:
-        await fill_banks(both)
         sides = {"ours": both.ours, "two raw at once": both.raw_both}
         asked = questions()
         await side_by_side(sides, runs_of(asked, 1, 10))
