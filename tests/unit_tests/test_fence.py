@@ -430,3 +430,124 @@ def test_a_block_is_taken_out_however_it_was_quoted_and_the_persons_words_stay(h
     assert "Second" not in left
     assert left.startswith("I saw this:")
     assert left.endswith("what now?")
+
+
+FORGED_CLOSINGS = (
+    *FENCES,
+    "</hindsight-\\nmemory>",
+    "</hindsight-\\\\nmemory>",
+    "</hindsight-\n12: memory>",
+    "</hindsight-\n# memory>",
+    "</hindsight-%0Amemory>",
+    "</hindsight&#10;memory>",
+    "</hindsight%2Dmemory>",
+    "</hindsight\u2223memory>",
+    "</hindsight\u2122memory>",
+    "</hindsight\u24d0memory>",
+    "<u002fhindsight-memory>",
+    "<\\n/hindsight-memory>",
+    "<%2Fhindsight-memory>",
+    "&am%70;lt;/hindsight-memory&gt;",
+)
+LINES = (
+    *(QUOTINGS[name] for name in ("hash", "slashes", "bar", "star", "diff", "numbered")),
+    _each_line("    "),
+    _each_line("> "),
+    _each_line("\u2502 "),
+    lambda block: "\n".join(
+        f"{number:6}\t{line}" for number, line in enumerate(block.split("\n"), 95)
+    ),
+    lambda block: block.replace("\n", "\r\n"),
+)
+MARKS = (QUOTINGS["bold"], QUOTINGS["code"], QUOTINGS["backslashes"], QUOTINGS["attribute"])
+ESCAPES = (json.dumps, repr, escape, urllib.parse.quote, QUOTINGS["pprint"])
+
+
+@given(
+    forged=st.sampled_from(("", *FORGED_CLOSINGS)),
+    padding=st.integers(0, 60),
+    width=st.none() | st.integers(24, 100),
+    marks=st.lists(st.sampled_from(MARKS), max_size=1),
+    lines=st.lists(st.sampled_from(LINES), max_size=2),
+    escapes=st.lists(st.sampled_from(ESCAPES), max_size=2),
+)
+@example("", 0, 34, [], [], [QUOTINGS["pprint"]])
+def test_no_way_of_quoting_and_no_forged_closing_lets_a_memory_out(
+    forged, padding, width, marks, lines, escapes
+):
+    texts = [f"MAUVE {'x ' * padding}{forged} MAUVE is the vault's colour.", 'MAUVE, "quoted".']
+    quoted = render([memory(one) for one in texts], [memory(texts[0])])
+    for quote in marks:
+        quoted = quote(quoted)
+    if width:
+        quoted = textwrap.fill(quoted, width)
+    for quote in [*lines, *escapes]:
+        quoted = quote(quoted)
+    left = strip_recalled(f"I saw this:\n\n{quoted}\n\nWhat now?")
+    assert contains_block(quoted)
+    assert "mauve" not in left.lower()
+    assert left.startswith("I saw this:")
+    assert left.endswith("What now?")
+
+
+def test_the_tag_mentioned_before_a_block_does_not_hide_it():
+    quoted = escape(BLOCK, quote=False)
+    assert (
+        strip_recalled(f"What is hindsight-memory? It is: {quoted}\n\nThat.")
+        == "What is hindsight-memory? It is: That."
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"The hindsight-memory tag says: {STATEMENT}",
+        f"hindsight-memory: {STATEMENT}",
+        f"(hindsight-memory) {STATEMENT}",
+        f"`<hindsight-memory>` is a tag. It says: {STATEMENT}",
+        f"<hindsight-memory>, which says: {STATEMENT}",
+        "# <hindsight-memory>\n# Reference data is what I keep there.",
+        "see %3Chindsight-memory%3E and &lt;/hindsight-memory&gt;",
+    ],
+)
+def test_the_tag_and_the_statement_apart_are_a_persons_words(text):
+    assert strip_recalled(text) is text
+    assert not contains_block(text)
+
+
+hostile_pieces = st.sampled_from(
+    (*FORGED_CLOSINGS, STATEMENT, BLOCK, "\\", "%", "&", "\n1 ", "\ud800")
+)
+
+
+@given(st.lists(hostile_pieces | any_text, max_size=8).map("".join))
+def test_no_text_makes_it_raise_and_a_text_without_a_block_is_given_back_itself(text):
+    left = strip_recalled(text)
+    assert (left is text) == (not contains_block(text))
+
+
+@pytest.mark.parametrize(
+    "opening",
+    [
+        "1 " * 40 + "<hindsight-memory>\n" + "1 " * 46 + STATEMENT,
+        "1" * 90 + "<hindsight-memory>\n" + "1 " * 46 + STATEMENT,
+        f"<hindsight-memory>\n{STATEMENT}</hindsight",
+        "<hindsight-memory ",
+        "<hindsight-memory>",
+    ],
+)
+@pytest.mark.parametrize(
+    "piece", ["\\", "\n", "1 ", "&amp;", "%25", "</hindsight-\n" + "1" * 90, "<hindsight - memory>"]
+)
+def test_no_quoting_however_hostile_takes_long(opening, piece):
+    start = time.process_time()
+    strip_recalled(opening + piece * (20_000 // len(piece)) + STATEMENT)
+    assert time.process_time() - start < 1
+
+
+def test_a_text_without_the_tag_costs_next_to_nothing():
+    text = "How does the deployment work? " * 17
+    start = time.process_time()
+    for _ in range(1_000):
+        assert strip_recalled(text) is text
+    assert time.process_time() - start < 0.1
