@@ -16,21 +16,15 @@ from dataclasses import dataclass
 
 _AMP = r"&(?:amp;)*+"
 _PERCENT = r"%(?:25)*+"
-_RUN = r"(?<!\\)\\++"
-"""Backslashes, looked at from the first one on only: a hostile text may hold many."""
 _ESCAPE = (
-    rf"{_AMP}(?:\#?\w{{1,10}};)?+|{_PERCENT}[0-9a-f]{{2}}"
-    r"|\\++(?:u[0-9a-f]{4}|x[0-9a-f]{2}|[nrt])?+"
+    rf"{_AMP}\#?\w{{1,10}};|{_PERCENT}[0-9a-f]{{2}}|\\++(?:u[0-9a-f]{{4}}|x[0-9a-f]{{2}}|[nrt])?+"
 )
 _GAP = rf"(?:{_ESCAPE}|[\W\d_])*+"
 """What quoting puts between two words: anything but letters, and letters only as an escape."""
 _MARK = r"[\x00-/:-@\[-`{-\x7f\s]"
 """What may stand in the closing tag: no more than `lookalikes.disarm` sees through."""
-_LESS, _MORE = (
-    rf"(?:(?:{_RUN})?+{char}|{_AMP}(?:{name}|\#0*+{ten}|\#x0*+{hexa})\b;?"
-    rf"|{_PERCENT}{hexa}|{_RUN}(?:u00{hexa}|x{hexa}))"
-    for char, name, ten, hexa in (("<", "lt", "60", "3c"), (">", "gt", "62", "3e"))
-)
+_LESS = rf"(?:\\*+<|{_AMP}(?:lt|\#0*+60|\#x0*+3c)\b;?|{_PERCENT}3c|\\++(?:u003c|x3c))"
+_MORE = rf"(?:\\*+>|{_AMP}(?:gt|\#0*+62|\#x0*+3e)\b;?|{_PERCENT}3e|\\++(?:u003e|x3e))"
 _SLASH = rf"(?:\\*+/|{_AMP}(?:sol|\#0*+47|\#x0*+2f);|{_PERCENT}2f|\\++(?:u002f|x2f))"
 
 _BEFORE_NAME = re.compile(rf"(?P<marks>[*`_~]*+)(?P<less>{_LESS})\s*\Z", re.IGNORECASE)
@@ -41,7 +35,6 @@ _BREAK = re.compile(
 )
 _PLAIN_PREFIX = re.compile(r"^[ \t]*+(?:\d++[:.|)]?[ \t]++)?[ \t>#/|*+-]*\Z", re.MULTILINE)
 _NUMBER = re.compile(r"(?:\\ )*\d+")
-_QUOTE = re.compile("[\"']")
 _BLANKS = {
     "\\": r"\\++[nrt]",
     "%": rf"{_PERCENT}(?:0[9ad]|20)",
@@ -50,10 +43,6 @@ _BLANKS = {
 """Blanks as each way of writing out a line break writes them, by its first character."""
 _LONGEST_QUOTING = 96
 """Characters before a tag's name, or between two lines, that are looked at as quoting."""
-_MOST_MARKS = 32
-"""Marks on either side of a line break inside the closing tag."""
-_MOST_BREAKS = 4
-"""Ways of writing a line break that are told apart in one block."""
 _KNOWN_BY = 5
 """Words of the statement that tell a block: one cut off sooner holds no content yet."""
 
@@ -97,7 +86,7 @@ class BlockFinder:
             rest = rf"{_GAP}(?:{word}{rest})?"
         name = _GAP.join([words[0], *words[1:]])
         pattern = (
-            rf"(?P<name>{name})(?>(?:(?!{words[0]})[^<>]){{0,200}}?{_MORE})"
+            rf"(?P<name>{name})(?>[^<>]{{0,200}}?{_MORE})"
             rf"(?P<said>{_GAP}{_GAP.join(known)}(?P<known>){rest})"
         )
         return cls(words, re.compile(pattern, re.IGNORECASE))
@@ -134,47 +123,33 @@ class BlockFinder:
     def _opened(
         self, text: str, found: re.Match[str], before: re.Match[str], floor: int
     ) -> _Opening:
-        breaks = _line_breaks(text, found.start("said"), found.end("said"))
+        line = _BREAK.search(text, found.start("said"), found.end("said"))
+        if line and len(line[0]) > _LONGEST_QUOTING:
+            line = None
+        prefix = _NUMBER.sub(r"[ ]*\\d+", re.escape(line["prefix"])) if line else ""
         start = before.start()
-        tried = (
-            *(re.compile(rf"{prefix}\Z") for _, prefix in breaks if prefix),
-            _PLAIN_PREFIX,
-        )
-        quoting = next(filter(None, (one.search(text, floor, start) for one in tried)), None)
-        blanks = "|".join(
-            [r"\s", *{_BLANKS[token[0]] for token, _ in breaks if token[0] in _BLANKS}]
-        )
+        quoting = prefix and re.compile(rf"{prefix}\Z").search(text, floor, start)
+        quoting = quoting or _PLAIN_PREFIX.search(text, floor, start)
+        token = line["token"] if line else ""
+        blank = _BLANKS.get(token[:1])
         return _Opening(
             start=quoting.start() if quoting else start,
             inside=found.start("known"),
-            close=self._close(before["less"], found["name"], breaks),
-            blanks=re.compile(rf"(?:{blanks})*+", re.IGNORECASE),
+            close=self._close(before["less"], found["name"], token, prefix),
+            blanks=re.compile(rf"(?:\s|{blank})*+" if blank else r"\s*+", re.IGNORECASE),
             marks=before["marks"],
         )
 
-    def _close(self, less: str, name: str, breaks: list[tuple[str, str]]) -> re.Pattern[str]:
-        """The closing tag, given how the opening one and the line breaks were quoted."""
-        few = f"{_MARK}{{0,{_MOST_MARKS}}}"
+    def _close(self, less: str, name: str, token: str, prefix: str) -> re.Pattern[str]:
+        """The closing tag, given how the opening one and the first new line were quoted."""
         gaps = [rf"{_MARK}*+"]
-        for token, prefix in breaks:
+        if token:
             # A line break written out once more was one in the content.
             written = (r"(?<!\\)" if token.startswith("\\") else "") + re.escape(token)
-            gaps.append(rf"{few}?{written}{prefix}{few}+")
+            gaps.append(rf"{_MARK}*?{written}{prefix}{_MARK}*+")
         names = "|".join(gap.join(self.words) for gap in gaps)
         if len(name) <= _LONGEST_QUOTING:
             names += f"|{re.escape(name)}"
         return re.compile(
             rf"{re.escape(less)}\s*+{_SLASH}\s*+(?:{names})(?:\s*+{_MORE})?", re.IGNORECASE
         )
-
-
-def _line_breaks(text: str, start: int, end: int) -> list[tuple[str, str]]:
-    """How the line breaks in the statement were written, each with a pattern of what follows."""
-    breaks: dict[tuple[str, str], None] = {}
-    for line in _BREAK.finditer(text, start, end):
-        if len(line[0]) <= _LONGEST_QUOTING:
-            prefix = _NUMBER.sub(r"[ ]*+\\d++", re.escape(line["prefix"]))
-            # Python chooses the quotation marks of each line by what the line holds.
-            prefix = _QUOTE.sub("[\"']", prefix)
-            breaks[line["token"], prefix] = None
-    return list(breaks)[:_MOST_BREAKS]
