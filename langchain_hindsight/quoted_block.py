@@ -126,7 +126,7 @@ class BlockFinder:
         line = _BREAK.search(text, found.start("said"), found.end("said"))
         if line and len(line[0]) > _LONGEST_QUOTING:
             line = None
-        prefix = _NUMBER.sub(r"[ ]*\\d+", re.escape(line["prefix"])) if line else ""
+        prefix = _NUMBER.sub(r"[ ]*+\\d++", re.escape(line["prefix"])) if line else ""
         start = before.start()
         quoting = prefix and re.compile(rf"{prefix}\Z").search(text, floor, start)
         quoting = quoting or _PLAIN_PREFIX.search(text, floor, start)

@@ -430,3 +430,10 @@ def test_a_block_is_taken_out_however_it_was_quoted_and_the_persons_words_stay(h
     assert "Second" not in left
     assert left.startswith("I saw this:")
     assert left.endswith("what now?")
+
+
+def test_numbers_before_the_statement_take_no_time():
+    text = "1" * 50 + "<hindsight-memory>\n" + "1 " * 46 + STATEMENT
+    started = time.process_time()
+    strip_recalled(text)
+    assert time.process_time() - started < 1
