@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -26,7 +27,12 @@ from remembering import (
 )
 from surfaces import SURFACES, both, every_graph, every_surface
 
-from langchain_hindsight import create_hindsight_tools, create_retain_node
+from langchain_hindsight import (
+    DualBankMemory,
+    HindsightSettings,
+    create_hindsight_tools,
+    create_retain_node,
+)
 from langchain_hindsight.fence import FENCE_TAG
 
 THREAD = {"configurable": {"thread_id": "t-1"}}
@@ -300,12 +306,11 @@ def test_a_graph_inside_a_graph_that_both_retain_store_a_turn_once(
 
 @every_surface
 @both
-@pytest.mark.parametrize("opted_out", [{"retain": {"enabled": False}}, {"profile": "recall-only"}])
 def test_who_opted_out_of_retain_is_recalled_for_and_writes_expressly_alone(
-    hindsight_url, filled, monkeypatch, surface, use_async, opted_out
+    hindsight_url, filled, monkeypatch, surface, use_async
 ):
-    leave = {"outbox": {"shutdown_timeout": 0.0}}
-    with open_memory(hindsight_url, filled, **leave, **opted_out) as memory:
+    settings = {"profile": "recall-only", "outbox": {"shutdown_timeout": 0.0}}
+    with open_memory(hindsight_url, filled, **settings) as memory:
         assert NOTES[0] in surface.run(memory, QUESTION, use_async=use_async)
         status = memory.status()
         assert status.waiting + status.in_flight + status.delivered + status.dead == 0
@@ -367,3 +372,29 @@ def test_a_node_that_langgraph_hands_no_config_still_knows_who_is_asking(
         assert not memory.flush(60).timed_out
     for user in ("ada", "bob"):
         assert f"user: {QUESTION}" in stored(hindsight_url, f"{bank_id}-{user}")
+
+
+@both
+def test_what_hindsight_observes_of_a_project_is_found_under_its_tag_and_no_other(
+    hindsight_mock_url, bank_id, use_async
+):
+    observed = {"recall": {"types": ("observation",), "cache_ttl": 0}}
+
+    def ask(memory):
+        result = asyncio.run(memory.arecall(QUESTION)) if use_async else memory.recall(QUESTION)
+        return result.raise_for_error().project.memories
+
+    settings = HindsightSettings(**observed)
+    with (
+        open_memory(hindsight_mock_url, bank_id, **observed) as memory,
+        DualBankMemory(
+            hindsight_mock_url, project_bank=bank_id, project_id="other", settings=settings
+        ) as other,
+    ):
+        remember(memory, NOTES[0])
+        deadline = time.monotonic() + 30
+        while not (found := ask(memory)) and time.monotonic() < deadline:
+            time.sleep(0.05)  # the server observes when it has time, and tells nobody
+        assert {one.type for one in found} == {"observation"}
+        assert {one.tags for one in found} == {("project:billing",)}
+        assert ask(other) == ()
