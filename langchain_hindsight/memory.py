@@ -174,6 +174,8 @@ class DualBankMemory:
         for all model calls of the turn, also when something is retained in mid-turn.
         """
         caller = identify(config, context)
+        if caller.mode != "normal":  # known at once: also a run that fails is not kept later
+            self.retain(messages, config=config, context=context)
         plan = self._plan_recall(messages, caller)
         if isinstance(plan, RecallResult):
             return plan
@@ -190,6 +192,8 @@ class DualBankMemory:
         """`recall_turn`, awaited."""
         await self._look_up_project()
         caller = identify(config, context)
+        if caller.mode != "normal":
+            await self.aretain(messages, config=config, context=context)
         plan = self._plan_recall(messages, caller)
         if isinstance(plan, RecallResult):
             return plan
@@ -225,7 +229,10 @@ class DualBankMemory:
         if isinstance(messages, str):
             return self._retainer.retain_note(bank, strip_recalled(messages), wait=_NOTE_WAIT)
         return self._retainer.retain_transcript(
-            bank, _as_messages(messages), thread_id=thread_id or caller.thread_id
+            bank,
+            _as_messages(messages),
+            thread_id=thread_id or caller.thread_id,
+            keep=caller.mode == "normal",
         )
 
     async def aretain(
@@ -246,7 +253,10 @@ class DualBankMemory:
             note = strip_recalled(messages)
             return await self._retainer.aretain_note(bank, note, wait=_NOTE_WAIT)
         return await self._retainer.aretain_transcript(
-            bank, _as_messages(messages), thread_id=thread_id or caller.thread_id
+            bank,
+            _as_messages(messages),
+            thread_id=thread_id or caller.thread_id,
+            keep=caller.mode == "normal",
         )
 
     def retain_life(
@@ -471,17 +481,14 @@ class DualBankMemory:
 
     def _bank_to_retain(self, caller: Caller, *, expressly: bool) -> ProjectBank | RetainReceipt:
         """The bank to retain to, or the receipt that says why there is none."""
-        switches = self.settings.switches
-        if caller.mode == "ignored" or (caller.mode == "read-only" and not expressly):
-            return RetainReceipt("skipped", f"The memory mode of this run is {caller.mode!r}.")
-        if not switches.project:
-            return RetainReceipt("skipped", "The Project Bank takes no part.")
-        if not switches.automatic_retain and not expressly:
-            return RetainReceipt("skipped", "Automatic retain is switched off.")
+        reason = self._no_retain(caller, expressly=expressly)
+        if reason is not None:
+            return RetainReceipt("skipped", reason)
         try:
             bank = self._banks.project(caller.values)
         except BankResolutionError as error:
-            _logger.warning("Not retained: %s", error)
+            if expressly or caller.mode == "normal":
+                _logger.warning("Not retained: %s", error)
             return RetainReceipt("skipped", str(error), error=error)
         if self.has_life and _same_bank(bank, _or_error(lambda: self._banks.life(caller.values))):
             msg = f"Bank {bank.bank_id!r} is this caller's Life Bank too, so nothing is retained."
@@ -489,6 +496,16 @@ class DualBankMemory:
             return RetainReceipt("skipped", msg, bank.bank_id, error=BankResolutionError(msg))
         self._opened()
         return bank
+
+    def _no_retain(self, caller: Caller, *, expressly: bool) -> str | None:
+        """Why nothing of this caller's has anywhere to go, or None."""
+        if expressly and caller.mode == "ignored":
+            return "The memory mode of this run is 'ignored'."
+        if not self.settings.switches.project:
+            return "The Project Bank takes no part."
+        if not self.settings.switches.automatic_retain and not expressly:
+            return "Automatic retain is switched off."
+        return None
 
     def _life_to_retain(self, caller: Caller) -> LifeBank:
         _refuse_if_ignored(caller)

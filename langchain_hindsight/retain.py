@@ -13,7 +13,7 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -23,7 +23,7 @@ from langchain_hindsight.errors import HindsightError
 from langchain_hindsight.fork import abandon, on_fork_in_child
 from langchain_hindsight.receipts import FlushReport, OutboxStatus, RetainReceipt
 from langchain_hindsight.redaction import redact
-from langchain_hindsight.transcript import Transcript, clean, content, shortened
+from langchain_hindsight.transcript import Line, Transcript, clean, content, shortened
 
 if TYPE_CHECKING:
     from langchain_core.messages import BaseMessage
@@ -93,7 +93,12 @@ class Retainer:
         self._changed = threading.Condition()
 
     def retain_transcript(
-        self, bank: ProjectBank, messages: Sequence[BaseMessage], *, thread_id: str | None
+        self,
+        bank: ProjectBank,
+        messages: Sequence[BaseMessage],
+        *,
+        thread_id: str | None,
+        keep: bool = True,
     ) -> RetainReceipt:
         """Write down what is new in a conversation.
 
@@ -101,6 +106,8 @@ class Retainer:
             bank: The Project Bank.
             messages: The conversation, or its new part.
             thread_id: Which conversation; None derives one from how it begins.
+            keep: Whether it is kept. What is not is written down as known, without its words, so
+                that no later run takes it for new.
 
         Returns:
             ``queued`` once it is written down, ``skipped`` where nothing is new, or ``failed``.
@@ -119,8 +126,12 @@ class Retainer:
             if thread is None:
                 return RetainReceipt("skipped", "there is nothing to keep", bank.bank_id)
             scope = _scope(self._gateway.url, bank, thread)
-            drafts = _Drafts(transcript, bank, thread, self._settings)
-            new = store.retain(scope, transcript, drafts.at)
+            drafts = _Drafts(transcript, bank, thread, self._settings, keep=keep)
+            new = store.retain(scope, transcript, drafts.at, keep=keep)
+            if not keep:
+                return RetainReceipt(
+                    "skipped", "the memory mode of this run keeps nothing", bank.bank_id
+                )
             if not new:
                 return RetainReceipt("skipped", "there is nothing new to keep", bank.bank_id)
             return RetainReceipt("queued", None, bank.bank_id, items=new)
@@ -136,10 +147,17 @@ class Retainer:
         return receipt
 
     async def aretain_transcript(
-        self, bank: ProjectBank, messages: Sequence[BaseMessage], *, thread_id: str | None
+        self,
+        bank: ProjectBank,
+        messages: Sequence[BaseMessage],
+        *,
+        thread_id: str | None,
+        keep: bool = True,
     ) -> RetainReceipt:
         """As `retain_transcript`, without blocking the caller's loop."""
-        return await asyncio.to_thread(self.retain_transcript, bank, messages, thread_id=thread_id)
+        return await asyncio.to_thread(
+            self.retain_transcript, bank, messages, thread_id=thread_id, keep=keep
+        )
 
     def retain_note(self, bank: ProjectBank | LifeBank, text: str, *, wait: float) -> RetainReceipt:
         """Write down one note that somebody deliberately asked for, and wait for Hindsight.
@@ -442,18 +460,25 @@ class _Drafts:
     """Makes what is written down of a conversation's messages: masked, cut, in context."""
 
     def __init__(
-        self, transcript: Transcript, bank: ProjectBank, thread: str, settings: HindsightSettings
+        self,
+        transcript: Transcript,
+        bank: ProjectBank,
+        thread: str,
+        settings: HindsightSettings,
+        *,
+        keep: bool,
     ) -> None:
         self._transcript = transcript
         self._bank = bank
         self._thread = thread
         self._kept = settings.retain
+        self._keep = keep
         self._texts: dict[tuple[int, int], str] = {}
         self._seen: dict[str, str] = {}
         self._now = datetime.now(UTC)
 
-    def at(self, indexes: Sequence[int]) -> list[Draft]:
-        """The drafts of the messages at some positions."""
+    def at(self, indexes: Sequence[int], hidden: Container[int]) -> list[Draft]:
+        """The drafts of the messages at some positions, without a word of hidden ones."""
         from langchain_hindsight.outbox.store import Draft
 
         drafts = []
@@ -462,32 +487,36 @@ class _Drafts:
             if line is None:
                 continue
             said_at = line.said_at or self._now + timedelta(microseconds=order)
-            metadata = {
-                "thread": self._masked(self._thread),
-                "role": line.role,
-                "speaker": self._masked(line.speaker) if line.name else line.speaker,
-            }
-            if line.message_id:
-                metadata["message_ids"] = clean(line.message_id)
-            payload = {
-                "content": self._text(index, self._kept.max_chars),
-                "context": self._context(index),
-                "metadata": metadata,
-                "tags": [self._bank.tag, *(self._masked(tag) for tag in self._kept.tags)],
-                "scopes": [[self._bank.tag]],
-                "said_at": said_at.isoformat(),
-            }
+            payload = self._payload(index, line, said_at, hidden) if self._keep else None
             drafts.append(
                 Draft(
                     index=index,
                     message_id=line.message_id,
                     fingerprint=line.fingerprint,
-                    speech=line.is_speech,
+                    speech=line.is_speech and line.role in self._kept.roles,
                     starts_turn=line.starts_turn,
-                    payload=json.dumps(payload),
+                    payload=payload,
                 )
             )
         return drafts
+
+    def _payload(self, index: int, line: Line, said_at: datetime, hidden: Container[int]) -> str:
+        metadata = {
+            "thread": self._masked(self._thread),
+            "role": line.role,
+            "speaker": self._masked(line.speaker) if line.name else line.speaker,
+        }
+        if line.message_id:
+            metadata["message_ids"] = clean(line.message_id)
+        payload = {
+            "content": self._text(index, self._kept.max_chars),
+            "context": self._context(index, hidden),
+            "metadata": metadata,
+            "tags": [self._bank.tag, *(self._masked(tag) for tag in self._kept.tags)],
+            "scopes": [[self._bank.tag]],
+            "said_at": said_at.isoformat(),
+        }
+        return json.dumps(payload)
 
     def _masked(self, text: str) -> str:
         if text not in self._seen:
@@ -505,10 +534,10 @@ class _Drafts:
             self._texts[index, limit] = text
         return self._texts[index, limit]
 
-    def _context(self, index: int) -> str | None:
+    def _context(self, index: int, hidden: Container[int]) -> str | None:
         """What was said before, so that a lone "yes, do that" can be understood."""
         before = next(self._transcript.speech(index), None)
-        if before is None:
+        if before is None or before[0] in hidden:
             return None
         limit = min(_CONTEXT_SOURCE_CHARS, self._kept.max_chars)
         return "Before this, " + shortened(self._text(before[0], limit), _CONTEXT_CHARS)

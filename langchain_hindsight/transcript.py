@@ -134,6 +134,10 @@ class Transcript:
             if line is not None and line.is_speech and line.role in self._roles:
                 yield index, line
 
+    def every(self, start: int) -> list[int]:
+        """The positions, from one on, of all that could ever be kept."""
+        return [at for at in range(start, len(self._messages)) if self.line(at) is not None]
+
     def settled(self, start: int) -> list[int]:
         """The positions, from one on, of what can be kept now.
 

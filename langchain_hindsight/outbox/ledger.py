@@ -9,7 +9,7 @@ settled for keeping.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Protocol
@@ -87,31 +87,33 @@ class _Place:
     """Whether ids behind it may be known all the same, in another order."""
 
 
-def whats_new(transcript: Transcript, thread: Thread | None) -> News:
+def whats_new(transcript: Transcript, thread: Thread | None, *, keep: bool = True) -> News:
     """What of a conversation was not retained yet, or was retained with other words.
 
     Args:
         transcript: The conversation, or its new part.
         thread: What is known of it; None for a conversation that was never seen.
+        keep: Whether it is to be kept. What is not includes what would wait for an answer.
     """
+    choose = transcript.settled if keep else transcript.every
     if thread is None or thread.last_seq == 0:
-        return _news(transcript, None, (), thread)
+        return _news(choose, None, (), thread)
     edited: list[tuple[int, Known]] = []
     place = _walk(transcript, thread, edited)
     if place is not None:
         place = _follow(transcript, thread, place)
-    news = _news(transcript, place, tuple(edited), thread)
+    news = _news(choose, place, tuple(edited), thread)
     return _without_known(transcript, thread, news) if place and place.ids_unread else news
 
 
 def _news(
-    transcript: Transcript,
+    choose: Callable[[int], list[int]],
     place: _Place | None,
     edited: tuple[tuple[int, Known], ...],
     thread: Thread | None,
 ) -> News:
     start = 0 if place is None else place.start
-    fresh = transcript.settled(start)
+    fresh = choose(start)
     if place is not None and place.missed:
         fresh = sorted({*place.missed, *fresh})
     length = fresh[-1] + 1 if fresh else (0 if thread is None else thread.length)

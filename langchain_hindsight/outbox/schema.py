@@ -59,6 +59,8 @@ READS = "hindsight_reads"
 """The execution option of a connection that only reads, and so takes no lock of SQLite's."""
 
 WAITING, BATCHED, DELIVERED, DEAD = "waiting", "batched", "delivered", "dead"
+WITHHELD = "withheld"
+"""Known, and never to be kept: the run in which it was said kept nothing."""
 RECORDED, ACCEPTED, DONE, FAILED = "recorded", "accepted", "done", "failed"
 
 _DAMAGED = ("malformed", "not a database", "file is encrypted")

@@ -11,8 +11,8 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
 from uuid import NAMESPACE_URL, uuid4, uuid5
@@ -57,6 +57,7 @@ from langchain_hindsight.outbox.schema import (
     READS,
     RECORDED,
     WAITING,
+    WITHHELD,
     batches,
     entries,
     is_file,
@@ -122,7 +123,8 @@ class Draft:
     fingerprint: str
     speech: bool
     starts_turn: bool
-    payload: str
+    payload: str | None
+    """None where the message is only to be known, so that nothing keeps it later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,14 +235,18 @@ class Store:
         self,
         scope: Scope,
         transcript: Transcript,
-        draft: Callable[[Sequence[int]], list[Draft]],
+        draft: Callable[[Sequence[int], Container[int]], list[Draft]],
+        *,
+        keep: bool = True,
     ) -> int:
         """Write down what is new in a conversation, and remember that it was.
 
         Args:
             scope: Whose conversation it is.
             transcript: The conversation, or its new part.
-            draft: Makes what is written down of the messages at some positions.
+            draft: Makes what is written down of the messages at some positions; told which others
+                were withheld, and so are nobody's context.
+            keep: Whether the messages are kept, or only known, so that nothing keeps them later.
 
         Returns:
             How many messages were new or edited.
@@ -251,11 +257,13 @@ class Store:
             OSError: If the file cannot be made.
         """
         for _ in range(_TRIES):
-            news, row, edits = self._run(lambda c: self._look(c, scope, transcript), reads=True)
+            news, row, edits, hidden = self._run(
+                lambda c: self._look(c, scope, transcript, keep=keep), reads=True
+            )
             if not news.fresh and not edits:
                 return 0
-            fresh = draft(news.fresh)
-            texts = {one.index: one for one in draft([index for _, index in edits])}
+            fresh = draft(news.fresh, hidden)
+            texts = {one.index: one for one in draft([index for _, index in edits], hidden)}
             work = _Writing(scope, row, news, fresh, [(e, texts[i]) for e, i in edits])
             with contextlib.suppress(_OvertakenError):
                 self._run(partial(self._write, work=work))
@@ -264,13 +272,19 @@ class Store:
         raise HindsightError(msg)
 
     def _look(
-        self, connection: Connection, scope: Scope, transcript: Transcript
-    ) -> tuple[News, _ThreadRow | None, list[tuple[_Edit, int]]]:
+        self, connection: Connection, scope: Scope, transcript: Transcript, *, keep: bool
+    ) -> tuple[News, _ThreadRow | None, list[tuple[_Edit, int]], frozenset[int]]:
         row = _ThreadRow.find(connection, scope)
-        news = whats_new(transcript, row)
-        if row is None or not news.edited:
-            return news, row, []
-        return news, row, _edits(connection, row, transcript, news.edited)
+        news = whats_new(transcript, row, keep=keep)
+        if row is None:
+            return news, row, [], frozenset()
+        if news.edited:
+            withheld = row.withheld([known.seq for _, known in news.edited])
+            kept = tuple(one for one in news.edited if one[1].seq not in withheld)
+            news = replace(news, edited=kept)
+        edits = _edits(connection, row, transcript, news.edited) if news.edited else []
+        changed = [*news.fresh, *(index for _, index in edits)] if keep else []
+        return news, row, edits, row.hidden(transcript, changed, set(news.fresh))
 
     def _write(self, connection: Connection, work: _Writing) -> None:
         """Write it all, or nothing where another was faster."""
@@ -279,7 +293,8 @@ class Store:
             raise _OvertakenError
         lane, thread_id, last_seq = thread
         rows = self._rows(connection, work, lane, thread_id, last_seq)
-        room = _Room(len(rows), sum(row["size"] for row in rows))
+        waiting = [row["size"] for row in rows if row["state"] == WAITING]
+        room = _Room(len(waiting), sum(waiting))
         for edit, text in work.edits:
             if not edit.apply(connection, text, room):
                 raise _OvertakenError
@@ -318,9 +333,9 @@ class Store:
                     "speech": one.speech,
                     "starts_turn": one.starts_turn,
                     "document": work.scope.document(key),
-                    "state": WAITING,
+                    "state": WITHHELD if one.payload is None else WAITING,
                     "payload": one.payload,
-                    "size": len(one.payload),
+                    "size": len(one.payload or ""),
                     "created": now,
                 }
             )
@@ -889,6 +904,36 @@ class _ThreadRow:
             known.update(found.scalars())
         return known
 
+    def withheld(self, seqs: Sequence[int]) -> set[int]:
+        """Those of the messages that nothing may keep."""
+        values = {"thread": self.id, "seqs": list(seqs)}
+        return set(self.connection.execute(_WITHHELD_SEQS, values).scalars())
+
+    def hidden(
+        self, transcript: Transcript, changed: Sequence[int], fresh: Container[int]
+    ) -> frozenset[int]:
+        """The positions of withheld messages that stand right before changed ones."""
+        before: dict[int, tuple[str | None, str]] = {}
+        for index in changed:
+            said = next(transcript.speech(index), None)
+            if said is not None and said[0] not in fresh:
+                before[said[0]] = (said[1].message_id, said[1].fingerprint)
+        if not before:
+            return frozenset()
+        values = {
+            "thread": self.id,
+            "ids": [name for name, _ in before.values() if name],
+            "prints": [fingerprint for _, fingerprint in before.values()],
+        }
+        rows = self.connection.execute(_WITHHELD, values).all()
+        names = {row.message_id for row in rows if row.message_id}
+        prints = {row.fingerprint for row in rows}
+        return frozenset(
+            index
+            for index, (name, fingerprint) in before.items()
+            if name in names or fingerprint in prints
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class _Writing:
@@ -943,7 +988,9 @@ class _Edit:
     def apply(self, connection: Connection, text: Draft, room: _Room) -> bool:
         """Write it down; False where another process changed the row meanwhile."""
         values: dict[str, Any] = {"fingerprint": text.fingerprint}
-        if self.state == BATCHED:
+        if text.payload is None:
+            pass  # the new words are known, and go nowhere
+        elif self.state == BATCHED:
             values["next_payload"] = text.payload
         else:
             values |= {
@@ -1013,6 +1060,21 @@ _AFTER = (
 _HAS = select(entries.c.fingerprint).where(
     entries.c.thread == bindparam("thread"),
     entries.c.fingerprint.in_(bindparam("prints", expanding=True)),
+)
+
+_WITHHELD_SEQS = select(entries.c.seq).where(
+    entries.c.thread == bindparam("thread"),
+    entries.c.state == WITHHELD,
+    entries.c.seq.in_(bindparam("seqs", expanding=True)),
+)
+
+_WITHHELD = select(entries.c.message_id, entries.c.fingerprint).where(
+    entries.c.thread == bindparam("thread"),
+    entries.c.state == WITHHELD,
+    or_(
+        entries.c.message_id.in_(bindparam("ids", expanding=True)),
+        entries.c.fingerprint.in_(bindparam("prints", expanding=True)),
+    ),
 )
 
 _TAKE_ROOM = (

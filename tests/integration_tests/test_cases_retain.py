@@ -318,6 +318,40 @@ def test_who_opted_out_of_retain_is_recalled_for_and_writes_expressly_alone(
         assert memory.retain(NOTES[0]).status == "queued"
 
 
+@every_graph
+@pytest.mark.parametrize("mode", ["read-only", "ignored"])
+@both
+def test_a_thread_that_goes_on_after_a_run_off_the_record_keeps_nothing_of_that_run(
+    hindsight_url, bank_id, build, mode, use_async
+):
+    answers = iter([AIMessage("Good."), AIMessage("Quixotic, I see."), AIMessage("Fine.")])
+    with open_memory(hindsight_url, bank_id) as memory:
+        graph = build(
+            memory,
+            GenericFakeChatModel(messages=answers),
+            use_async=use_async,
+            checkpointer=InMemorySaver(),
+        )
+        for said, chosen in [
+            ("We chose Kafka.", "normal"),
+            ("The merger is with Quixotic.", mode),
+            ("We deploy on Fridays.", "normal"),
+        ]:
+            config = {"configurable": {"thread_id": "t", "memory_mode": chosen}}
+            state = {"messages": [HumanMessage(said)]}
+            if use_async:
+                asyncio.run(graph.ainvoke(state, config))
+            else:
+                graph.invoke(state, config)
+        assert not memory.flush(60).timed_out
+    assert sorted(stored(hindsight_url, bank_id)) == [
+        "assistant: Fine.",
+        "assistant: Good.",
+        "user: We chose Kafka.",
+        "user: We deploy on Fridays.",
+    ]
+
+
 # Who is asking
 
 

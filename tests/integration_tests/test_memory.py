@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from faulty_network import HTML, answering, closed_port, hanging, resetting
-from langchain_core.messages import AIMessage, HumanMessage
+from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 
 from langchain_hindsight import (
     BankResolutionError,
@@ -224,6 +224,133 @@ def test_the_memory_modes_hold(memory):
     assert memory.retain(talk, "t", ignoring).status == "skipped"
     with pytest.raises(HindsightError, match="ignored"):
         memory.retain_life("Likes tea.", ignoring)
+
+
+def everything_in(memory, *questions):
+    """What recall knows of some questions, and what is still to be delivered of them."""
+    assert not memory.flush(30).timed_out
+    return " ".join(memory.recall(question).text for question in questions)
+
+
+SECRET = "The merger partner is Quixotic."
+
+
+def turn(number, said, answer):
+    return [HumanMessage(said, id=f"h{number}"), AIMessage(answer, id=f"a{number}")]
+
+
+@pytest.mark.parametrize("unit", ["message", "turn"])
+@pytest.mark.parametrize("mode", ["read-only", "ignored", "no such mode"])
+@pytest.mark.parametrize("use_async", [False, True])
+def test_what_is_said_off_the_record_is_kept_by_no_later_run(
+    hindsight_url, bank_id, mode, unit, use_async
+):
+    settings = HindsightSettings(retain={"unit": unit})
+    off = {"configurable": {"memory_mode": mode}}
+    talk = [
+        *turn(1, "We chose Kafka.", "Noted."),
+        *turn(2, SECRET, "The Quixotic merger, I see."),
+        *turn(3, "We deploy on Fridays.", "Good."),
+    ]
+    with DualBankMemory(
+        hindsight_url, project_bank=bank_id, project_id="p", settings=settings
+    ) as memory:
+
+        def retain(part, config=None):
+            if use_async:
+                return asyncio.run(memory.aretain(part, "t", config))
+            return memory.retain(part, "t", config)
+
+        assert retain(talk[:2]).items == 2
+        assert retain(talk[:4], off).status == "skipped"
+        assert retain(talk).items == 2
+        assert retain(talk).items == 0
+        known = everything_in(memory, "What about Kafka?", "When do we deploy on Fridays?", SECRET)
+    assert "Kafka" in known
+    assert "Fridays" in known
+    assert "Quixotic" not in known
+
+
+def test_not_even_the_context_of_what_is_kept_names_what_was_off_the_record(
+    hindsight_url, bank_id, monkeypatch
+):
+    sent = []
+    off = {"configurable": {"memory_mode": "read-only"}}
+    with DualBankMemory(hindsight_url, project_bank=bank_id, project_id="p") as memory:
+        send = memory._gateway.retain
+
+        async def watched(bank, items, *, operation_id):
+            sent.extend(items)
+            return await send(bank, items, operation_id=operation_id)
+
+        monkeypatch.setattr(memory._gateway, "retain", watched)
+        talk = turn(1, SECRET, "The Quixotic merger, I see.")
+        memory.retain(talk, "t", off)
+        memory.retain([*talk, *turn(2, "Yes, do that.", "Done.")], "t")
+        assert not memory.flush(30).timed_out
+    assert [item["content"] for item in sent] == ["user: Yes, do that.", "assistant: Done."]
+    assert "Quixotic" not in str(sent)
+    assert "Yes, do that." in sent[1]["context"]
+
+
+def test_words_that_change_under_their_id_stay_off_the_record(memory):
+    off = {"configurable": {"memory_mode": "ignored"}}
+    memory.retain([HumanMessage("Half a", id="h1")], "t", off)
+    memory.retain([HumanMessage(SECRET, id="h1"), *turn(2, "We chose Kafka.", "Noted.")], "t")
+    known = everything_in(memory, SECRET, "What about Kafka?")
+    assert "Kafka" in known
+    assert "Quixotic" not in known
+
+
+def test_words_that_were_kept_and_changed_off_the_record_stay_as_they_were(memory):
+    off = {"configurable": {"memory_mode": "ignored"}}
+    memory.retain([HumanMessage("We chose Kafka.", id="h1")], "t")
+    memory.flush(30)
+    memory.retain([HumanMessage(SECRET, id="h1")], "t", off)
+    memory.retain([HumanMessage(SECRET, id="h1")], "t")
+    known = everything_in(memory, SECRET, "What about Kafka?")
+    assert "Kafka" in known
+    assert "Quixotic" not in known
+
+
+def test_a_turn_off_the_record_that_fails_after_its_recall_is_not_kept_later(memory):
+    off = {"configurable": {"memory_mode": "read-only", "thread_id": "t"}}
+    memory.recall_turn([HumanMessage(SECRET, id="h1")], off)
+    memory.retain([HumanMessage(SECRET, id="h1"), *turn(2, "We chose Kafka.", "Noted.")], "t")
+    assert "Quixotic" not in everything_in(memory, SECRET)
+
+
+def test_no_tool_traffic_of_a_run_off_the_record_is_kept_later(memory):
+    off = {"configurable": {"memory_mode": "read-only"}}
+    calls = [{"name": "search", "args": {"q": "Quixotic"}, "id": "c"}]
+    talk = [
+        HumanMessage("Look it up.", id="h1"),
+        AIMessage("", id="a1", tool_calls=calls),
+        ToolMessage("Quixotic failed", id="t1", tool_call_id="c", name="search", status="error"),
+    ]
+    memory.retain(talk, "t", off)
+    memory.retain([*talk, *turn(2, "We chose Kafka.", "Noted.")], "t")
+    assert "Quixotic" not in everything_in(memory, "What about Quixotic?", "Which search failed?")
+
+
+def test_messages_without_ids_stay_off_the_record_too(memory):
+    off = {"configurable": {"memory_mode": "ignored"}}
+    talk = [HumanMessage(SECRET), AIMessage("The Quixotic merger, I see.")]
+    memory.retain(talk, "t", off)
+    memory.retain([*talk, HumanMessage("We chose Kafka."), AIMessage("Noted.")], "t")
+    known = everything_in(memory, SECRET, "What about Kafka?")
+    assert "Kafka" in known
+    assert "Quixotic" not in known
+
+
+def test_no_word_that_was_off_the_record_is_written_to_the_outbox(memory, tmp_path):
+    memory.retain(
+        [HumanMessage(SECRET, id="h1")], "t", {"configurable": {"memory_mode": "ignored"}}
+    )
+    memory.close()
+    written = b"".join(one.read_bytes() for one in tmp_path.glob("outbox.db*"))
+    assert written
+    assert b"Quixotic" not in written
 
 
 def test_no_life_bank_is_said_plainly(hindsight_url, bank_id):

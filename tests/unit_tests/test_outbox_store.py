@@ -35,7 +35,7 @@ def store(tmp_path):
 
 
 def drafts(transcript):
-    def at(indexes):
+    def at(indexes, _hidden):
         return [
             Draft(
                 index=index,
