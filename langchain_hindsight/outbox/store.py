@@ -35,7 +35,7 @@ from sqlalchemy import (
 from sqlalchemy.exc import DatabaseError, DBAPIError, IntegrityError
 
 from langchain_hindsight.errors import HindsightError
-from langchain_hindsight.fork import abandon
+from langchain_hindsight.fork import abandon, hold_for_fork
 from langchain_hindsight.outbox.batching import (
     NAMESPACE,
     Batch,
@@ -192,6 +192,20 @@ class Store:
         self._settings = settings
         self._url = outbox_url(named)
         self._forget()
+        if is_file(self._url):
+            hold_for_fork(self, "_put_away", "_take_up")
+
+    def _put_away(self) -> None:
+        """Close the file before a fork: SQLite's locks on it belong to one process.
+
+        A child that inherits an open one believes that it holds locks which it does not, and what
+        it commits is lost.
+        """
+        self._lock.acquire()
+        self._close()
+
+    def _take_up(self) -> None:
+        self._lock.release()
 
     def renew_after_fork(self) -> None:
         """Leave what was inherited alone; this process opens its own."""

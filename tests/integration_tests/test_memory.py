@@ -699,6 +699,79 @@ def test_a_fork_while_a_recall_is_under_way_leaves_both_sides_working(hindsight_
         assert child.exitcode == 0
 
 
+@pytest.fixture
+def patient_memory():
+    """A memory whose server is away and whose outbox keeps all."""
+    settings = HindsightSettings(outbox={"shutdown_timeout": 0.0})
+    url = f"http://127.0.0.1:{closed_port()}"
+    with DualBankMemory(url, project_bank="b", project_id="p", settings=settings) as memory:
+        yield memory
+
+
+def note_down(memory, name):
+    receipt = memory.retain([HumanMessage(f"Said by {name}.", id=name)], name)
+    assert (receipt.status, receipt.reason) == ("queued", None)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_what_forked_workers_write_down_outlives_the_parents_close(patient_memory):
+    forking = multiprocessing.get_context("fork")
+    begun, closed = forking.Semaphore(0), forking.Semaphore(0)
+
+    def work(memory, name):
+        note_down(memory, f"{name}-before")
+        begun.release()
+        assert closed.acquire(timeout=30)
+        note_down(memory, f"{name}-after")
+        os._exit(0)  # as a worker that is killed: nothing is put in order
+
+    note_down(patient_memory, "parent")
+    names = ("one", "two")
+    workers = [forking.Process(target=work, args=(patient_memory, name)) for name in names]
+    for worker in workers:
+        worker.start()
+    for _ in workers:
+        assert begun.acquire(timeout=30)
+    patient_memory.close()
+    for _ in workers:
+        closed.release()
+    for worker in workers:
+        worker.join(30)
+    assert [worker.exitcode for worker in workers] == [0, 0]
+    assert patient_memory.status().waiting + patient_memory.status().in_flight == 5
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_worker_forked_while_its_parent_writes_finds_no_lock_in_its_way(patient_memory):
+    forking = multiprocessing.get_context("fork")
+    ended = threading.Event()
+
+    def write():
+        for number in range(10_000):
+            if ended.is_set():
+                return
+            note_down(patient_memory, f"parent-{number}")
+
+    def work(memory, name):
+        note_down(memory, name)
+        os._exit(0)
+
+    with ThreadPoolExecutor(2) as pool:
+        writing = [pool.submit(write)]
+        codes = []
+        for number in range(4):
+            worker = forking.Process(target=work, args=(patient_memory, f"worker-{number}"))
+            worker.start()
+            worker.join(30)
+            codes.append(worker.exitcode)
+        ended.set()
+        for one in writing:
+            one.result(30)
+    assert codes == [0] * 4
+
+
 def test_a_copy_is_the_same_memory(memory):
     assert copy.copy(memory) is memory
     assert copy.deepcopy(memory) is memory
