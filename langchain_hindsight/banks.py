@@ -267,11 +267,13 @@ def _hashed(rendered: str, key: tuple[str, ...]) -> str:
 
 
 def _tag_fault(project_id: str) -> str | None:
-    """Why a project id cannot be a tag as it is: the server drops such characters, so two meet."""
+    """Why a project id cannot be a tag: the server would drop characters, or not take it."""
     if not project_id.strip():
         return "it is blank"
     if not project_id.isprintable():
         return "it holds a control or invisible character"
+    if len(project_id.encode()) > MAX_ID_BYTES:
+        return f"it is longer than {MAX_ID_BYTES} UTF-8 bytes"
     return None
 
 
@@ -283,6 +285,4 @@ def _fault(bank_id: str) -> str | None:
         return "it holds a '/'"
     if bank_id in {".", ".."}:
         return "it is a path of dots"
-    if len(bank_id.encode("utf-8", "surrogatepass")) > MAX_ID_BYTES:
-        return f"it is longer than {MAX_ID_BYTES} UTF-8 bytes"
     return None

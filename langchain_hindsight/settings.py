@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from tomllib import TOMLDecodeError
 from typing import Any, Literal
 
 from platformdirs import user_config_path
@@ -204,6 +205,15 @@ class Switches:
     automatic_retain: bool
 
 
+def _files() -> str:
+    found = (_project_file(".hindsight.toml"), _project_file("pyproject.toml"), _user_file())
+    return ", ".join(str(one) for one in found if one is not None and one.is_file())
+
+
+def _user_file() -> Path:
+    return user_config_path("langchain-hindsight") / "config.toml"
+
+
 def _project_file(name: str) -> Path | None:
     """The nearest file of that name from the working directory up to the repository's root."""
     try:
@@ -228,7 +238,7 @@ class HindsightSettings(BaseSettings):
     model_config = SettingsConfigDict(
         env_prefix="HINDSIGHT_",
         env_nested_delimiter="__",
-        extra="ignore",
+        extra="forbid",
         frozen=True,
         pyproject_toml_table_header=("tool", "langchain-hindsight"),
     )
@@ -258,6 +268,9 @@ class HindsightSettings(BaseSettings):
             super().__init__(**values)
         except ValidationError as error:
             raise ConfigurationError(_plain(error)) from None
+        except TOMLDecodeError as error:
+            msg = f"A configuration file is no TOML: {error}. Looked at: {_files()}."
+            raise ConfigurationError(msg) from None
         except SettingsError as error:  # its cause may show a value
             msg = f"The Hindsight configuration cannot be read: {error}."
             raise ConfigurationError(msg) from None
@@ -317,7 +330,7 @@ class HindsightSettings(BaseSettings):
         file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """The order of the sources, highest first."""
-        user = user_config_path("langchain-hindsight") / "config.toml"
+        user = _user_file()
         return (
             init_settings,
             env_settings,

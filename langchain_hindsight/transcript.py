@@ -44,6 +44,8 @@ _SPOKEN_BLOCKS = {"text": "text", "input_text": "text", "output_text": "text", "
 _MARKERS = ("image", "audio", "video", "file")
 _FILE_BLOCKS = {"document", "media", "text-plain"}
 _TIME_KEYS = ("timestamp", "created_at", "sent_at")
+_DEEPEST = 40
+"""Levels of a tool's arguments that are kept."""
 _ERROR_CHARS = 500
 _MASK_MARGIN = 16_384
 _EPOCH = (1e9, 1e10)
@@ -345,18 +347,31 @@ def _calls(message: BaseMessage) -> tuple[tuple[str, Any], ...]:
     )
 
 
-def _stripped(value: Any) -> Any:  # noqa: ANN401 - a tool's arguments are any JSON
+def _stripped(value: object, within: tuple[int, ...] = ()) -> Any:  # noqa: ANN401 - plain JSON
+    """A tool's arguments as plain JSON, whatever they are, without recalled blocks."""
     if isinstance(value, str):
         return strip_recalled(value)
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    if not isinstance(value, Mapping | list | tuple):
+        return _shown(value)
+    if id(value) in within or len(within) >= _DEEPEST:
+        return "[cut]"
+    within = (*within, id(value))
     if isinstance(value, Mapping):
-        return {key: _stripped(one) for key, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_stripped(one) for one in value]
-    return value
+        return {_shown(key): _stripped(one, within) for key, one in value.items()}
+    return [_stripped(one, within) for one in value]
+
+
+def _shown(value: object) -> str:
+    try:
+        return strip_recalled(str(value))
+    except Exception:  # noqa: BLE001 - an argument's own text may raise anything
+        return f"[{type(value).__name__}]"
 
 
 def _json(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False, default=str)
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _said_at(message: BaseMessage) -> datetime | None:

@@ -55,7 +55,7 @@ class EmbeddedHindsight:
 
     def __init__(
         self,
-        data_dir: Path | None = None,
+        data_dir: str | os.PathLike[str] | None = None,
         *,
         port: int | None = None,
         env: Mapping[str, str] | None = None,
@@ -74,7 +74,7 @@ class EmbeddedHindsight:
                 ten.
             on_progress: Called with a short sentence at each step of a start.
         """
-        self._data_dir = data_dir
+        self._data_dir = None if data_dir is None else Path(data_dir)
         self._port = port
         self._env = dict(env or {})
         self._startup_timeout = startup_timeout

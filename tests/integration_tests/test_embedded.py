@@ -71,7 +71,7 @@ async def test_memory_is_recalled_after_a_restart(filled_folder):
 
 
 def test_two_that_start_at_once_share_one_server_until_the_second_has_stopped(folder):
-    servers = [EmbeddedHindsight(folder), EmbeddedHindsight(folder)]
+    servers = [EmbeddedHindsight(folder), EmbeddedHindsight(str(folder))]
     _in_threads(*(server.start for server in servers))
     first, second = servers
 

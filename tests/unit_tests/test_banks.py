@@ -239,7 +239,9 @@ def test_a_life_bank_that_no_project_can_have_keeps_its_plain_id():
     assert banks.life({"u": "anna"}).bank_id == "life-anna"
 
 
-@pytest.mark.parametrize("odd", ["acme\x1b", "acme\x7f", "ac\0me", "ac\ud800me", "acme\u200b"])
+@pytest.mark.parametrize(
+    "odd", ["acme\x1b", "acme\x7f", "ac\0me", "ac\ud800me", "acme\u200b", "acme" * 5000]
+)
 def test_a_project_id_that_the_server_would_tidy_into_anothers_is_one_of_its_own(odd):
     banks = policy(banks={"project": {"bank_id": "coding"}}, scope={"project_id": lambda v: v["t"]})
     template = policy(banks={"project": {"bank_id": "coding"}}, scope={"project_id": "{t}"})
@@ -247,6 +249,7 @@ def test_a_project_id_that_the_server_would_tidy_into_anothers_is_one_of_its_own
         tag = one.project({"t": odd}).tag
         assert tag.isprintable()
         assert tag != "project:acme"
+        assert len(tag.encode()) <= 300  # what the server was seen to take
 
 
 def test_a_function_decides_from_the_callers_values():

@@ -105,6 +105,25 @@ def test_a_section_that_is_no_table_is_a_configuration_error_without_its_value(m
     assert "made-up-word" not in str(caught.value)
 
 
+@pytest.mark.parametrize("text", ["[recal]\nmax_tokens = 1\n", 'project_bank = "zz"\n'])
+def test_a_mistyped_table_is_named(tmp_path, text):
+    (tmp_path / ".hindsight.toml").write_text(text)
+    with pytest.raises(ConfigurationError, match=r"recal\b|project_bank"):
+        HindsightSettings()
+
+
+def test_a_variable_of_the_servers_is_none_of_ours(monkeypatch):
+    monkeypatch.setenv("HINDSIGHT_API_LLM_PROVIDER", "mock")
+    monkeypatch.setenv("HINDSIGHT_SOMETHING", "else")
+    assert HindsightSettings().recall.max_tokens == 800
+
+
+def test_a_broken_file_is_a_configuration_error_that_names_it(tmp_path):
+    (tmp_path / ".hindsight.toml").write_text("[recall\nx=")
+    with pytest.raises(ConfigurationError, match=r"\.hindsight\.toml"):
+        HindsightSettings()
+
+
 BOTH = {"project": {"bank_id": "coding"}, "life": {"bank_id": "life"}}
 
 

@@ -309,3 +309,38 @@ def test_a_time_that_stands_for_none_is_none(stamp):
         [HumanMessage("a", additional_kwargs={"timestamp": stamp})], roles=("human",), tools=()
     )
     assert read.line(0).said_at is None
+
+
+class _Unspeakable:
+    def __str__(self):
+        raise RuntimeError("boom")
+
+    __repr__ = __str__
+
+
+def _circular():
+    circle = {"word": "said"}
+    circle["itself"] = circle["again"] = circle
+    return circle
+
+
+def _deep():
+    outer = inner = {}
+    for _ in range(5000):
+        inner["in"] = {}
+        inner = inner["in"]
+    return outer
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [{("a", 1): 2}, {"x": _Unspeakable()}, _circular(), _deep(), {"x": b"1", "y": float("nan")}],
+    ids=["pair as key", "raises", "circular", "deep", "bytes"],
+)
+def test_no_tool_argument_however_odd_keeps_a_conversation_from_being_kept(arguments):
+    message = AIMessage("Done.")
+    message.tool_calls = [{"name": "search", "args": arguments, "id": "c"}]
+    line = Transcript([message], roles=("human", "ai"), tools=()).line(0)
+    text, _ = content(line, mask=True, max_chars=10_000)
+    assert "search" in text
+    assert "Done." in text
