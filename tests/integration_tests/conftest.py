@@ -30,8 +30,12 @@ _HOMES = (
 def servers_folder(testrun_uid: str, worker_id: str) -> Iterator[Path]:
     """One folder a run, which the last worker removes.
 
-    Not pytest's own, which is closed to the account that PostgreSQL runs as under root.
+    Not pytest's own, which is closed to the account that PostgreSQL runs as under root. Where
+    ``TEST_SERVERS_FOLDER`` names a folder, servers that already run over it are shared.
     """
+    if kept := os.environ.get("TEST_SERVERS_FOLDER"):
+        yield Path(kept)
+        return
     folder = Path(tempfile.gettempdir()) / f"langchain-hindsight-{testrun_uid}"
     lock = filelock.FileLock(f"{folder}.lock")
     mine = folder / f"{worker_id}.worker"

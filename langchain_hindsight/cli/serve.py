@@ -1,4 +1,4 @@
-"""The command ``langchain-hindsight``."""
+"""``langchain-hindsight serve``: an embedded Hindsight in the foreground."""
 
 from __future__ import annotations
 
@@ -13,20 +13,7 @@ from langchain_hindsight.errors import HindsightError
 
 _LOOK_EVERY = 0.5
 
-app = typer.Typer(
-    name="langchain-hindsight",
-    help="Dual-bank memory on a Hindsight server for LangChain and LangGraph agents.",
-    no_args_is_help=True,
-    pretty_exceptions_show_locals=False,
-)
 
-
-@app.callback()
-def _root() -> None:
-    """Keep `serve` a sub-command, also while it is the only one."""
-
-
-@app.command()
 def serve(
     *,
     data_dir: Annotated[
@@ -69,8 +56,3 @@ def serve(
         raise typer.Exit(1) from None
     typer.echo("Error: the server has ended by itself; its log is in the data folder.", err=True)
     raise typer.Exit(1)
-
-
-def main() -> None:
-    """Run the command."""
-    app()
