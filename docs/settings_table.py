@@ -24,13 +24,6 @@ from langchain_hindsight import settings
 
 NOT_USED_YET = frozenset(
     {
-        "use",
-        "banks.project.retain_mission",
-        "banks.project.observations_mission",
-        "banks.project.reflect_mission",
-        "banks.life.retain_mission",
-        "banks.life.observations_mission",
-        "banks.life.reflect_mission",
         "mental_models.inject",
         "mental_models.max_tokens",
         "mental_models.cache_ttl",

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
@@ -195,6 +196,39 @@ class Gateway:
             raise
         config = self._field(response, "config")
         return bool(config.get("retain_extraction_mode") != "chunks")
+
+    async def find_banks(self, text: str, *, limit: int = 20) -> list[str]:
+        """Ids of banks whose id or name holds a text, whatever its case; the written ones first.
+
+        Raises:
+            GatewayError: If the server did not say.
+        """
+        response = await self._call(lambda client: client.banks.list_banks(q=text, limit=limit))
+        return [bank.bank_id for bank in self._field(response, "banks")]
+
+    async def bank_exists(self, bank_id: str) -> bool:
+        """Whether there is a bank of exactly this id.
+
+        Raises:
+            GatewayError: If the server did not say.
+        """
+        offset = 0
+        while True:
+            page = await self._call(partial(_bank_page, q=bank_id, offset=offset))
+            banks = self._field(page, "banks")
+            if any(bank.bank_id == bank_id for bank in banks):
+                return True
+            offset += len(banks)
+            if not banks or offset >= self._field(page, "total"):
+                return False
+
+    async def create_bank(self, bank_id: str, missions: Mapping[str, Any]) -> None:
+        """Make a bank with its missions; those of a bank that exists would be replaced.
+
+        Raises:
+            GatewayError: If the server did not make it.
+        """
+        await self._call(lambda client: client.acreate_bank(bank_id, **missions))
 
     async def recall(
         self,
@@ -435,6 +469,10 @@ def _new_client(url: str, key: str | None, timeout: float) -> Hindsight:
 
     agent = f"langchain-hindsight/{__version__}"
     return Hindsight(url, api_key=key, timeout=timeout, user_agent=agent, max_attempts=1)
+
+
+def _bank_page(client: Hindsight, *, q: str, offset: int) -> Awaitable[Any]:
+    return client.banks.list_banks(q=q, offset=offset)
 
 
 def _memory(found: Any) -> RecalledMemory:  # noqa: ANN401 - the client's own model

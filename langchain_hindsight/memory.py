@@ -27,7 +27,7 @@ from langchain_hindsight.caller import Caller, identify
 from langchain_hindsight.errors import BankResolutionError, ConfigurationError, HindsightError
 from langchain_hindsight.fence import strip_recalled
 from langchain_hindsight.fork import on_fork_in_child
-from langchain_hindsight.gateway import Gateway, GatewayError, checked_key
+from langchain_hindsight.gateway import Gateway, checked_key
 from langchain_hindsight.project_identity import identify_project
 from langchain_hindsight.query import compose_query, turn_message
 from langchain_hindsight.recall import Recall, RecallPlan
@@ -532,13 +532,11 @@ class DualBankMemory:
         else:
             life = self._banks.life(caller.values)
             bank_id, groups = life.bank_id, life_tag_groups(life) or []
-        try:
-            return await self._gateway.reflect(bank_id, query, tag_groups=groups or None)
-        except GatewayError as error:
-            if error.kind == "missing":
-                msg = f"Bank {bank_id!r} does not exist yet: nothing has been retained to it."
-                raise HindsightError(msg) from error
-            raise
+        # Asked to reflect over a bank that is not there, a server makes an empty one.
+        if await self._gateway.extracts_facts(bank_id) is None:
+            msg = f"Bank {bank_id!r} does not exist yet: nothing has been retained to it."
+            raise HindsightError(msg)
+        return await self._gateway.reflect(bank_id, query, tag_groups=groups or None)
 
     async def _look_up_project(self) -> None:
         """Read the project's files off the caller's event loop, once."""

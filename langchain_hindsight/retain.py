@@ -23,6 +23,7 @@ from langchain_hindsight.errors import HindsightError
 from langchain_hindsight.fork import abandon, on_fork_in_child
 from langchain_hindsight.receipts import FlushReport, OutboxStatus, RetainReceipt
 from langchain_hindsight.redaction import redact
+from langchain_hindsight.templates import Role
 from langchain_hindsight.transcript import Line, Transcript, clean, content, shortened
 
 if TYPE_CHECKING:
@@ -509,6 +510,7 @@ class _Drafts:
         if line.message_id:
             metadata["message_ids"] = clean(line.message_id)
         payload = {
+            "role": "project",
             "content": self._text(index, self._kept.max_chars),
             "context": self._context(index, hidden),
             "metadata": metadata,
@@ -563,13 +565,17 @@ def _note(bank: ProjectBank | LifeBank, text: str, settings: HindsightSettings) 
     def masked(value: str) -> str:
         return redact(value) if settings.retain.redact else value
 
+    role: Role
     if isinstance(bank, ProjectBank):
+        role = "project"
         tags = [bank.tag, *(masked(tag) for tag in settings.retain.tags)]
         scopes = [[bank.tag]]
     else:
+        role = "life"
         tags = list(bank.tags)
         scopes = [tags] if tags else []
     payload: dict[str, Any] = {
+        "role": role,
         "content": masked(text),
         "context": None,
         "metadata": {"kind": "note"},

@@ -25,6 +25,7 @@ from langchain_hindsight.gateway import Gateway, GatewayError
 from langchain_hindsight.outbox.batching import Batch, Unit
 from langchain_hindsight.outbox.store import LEASE, Lane, Store
 from langchain_hindsight.settings import HindsightSettings
+from langchain_hindsight.templates import missions_of
 
 T = TypeVar("T")
 
@@ -302,7 +303,7 @@ class Delivery:
             accepted = await self._database_call(self._store.accepted, lane)
             batch = None
             if len(accepted) < _MAX_ACCEPTED:
-                unit = await self._unit(lane.bank_id)
+                unit = await self._unit(lane)
                 form = self._store.next_batch
                 batch = await self._database_call(form, lane, unit=unit, limit=limit)
             if batch is not None:
@@ -317,22 +318,50 @@ class Delivery:
                     await asyncio.wait_for(wanted.wait(), pause)
                 pause = min(pause * 1.5, _POLL[1])
 
-    async def _unit(self, bank_id: str) -> Unit:
-        """How this bank is served best; asked once, and again while the bank does not exist."""
-        chosen = self._settings.retain.unit
-        if chosen != "auto":
-            return chosen
-        if bank_id not in self._units:
-            try:
-                facts = await self._gateway.extracts_facts(bank_id)
-            except GatewayError as error:
-                if error.retryable:
-                    raise
-                facts = None  # the request itself will show what is wrong
+    async def _unit(self, lane: Lane) -> Unit:
+        """How a bank is served best; asked once it is there, and made sure of before that."""
+        if lane.bank_id not in self._units:
+            facts = await self._found_or_created(lane)
+            chosen = self._settings.retain.unit
+            unit: Unit = chosen if chosen != "auto" else "turn" if facts else "message"
             if facts is None:
-                return "message"
-            self._units[bank_id] = "turn" if facts else "message"
-        return self._units[bank_id]
+                return unit
+            self._units[lane.bank_id] = unit
+        return self._units[lane.bank_id]
+
+    async def _found_or_created(self, lane: Lane) -> bool | None:
+        """Whether a bank extracts facts, created first if need be; None where that is not known.
+
+        A server that would rather not be asked loses nothing by it: the request itself shows what
+        is wrong, or creates the bank without missions.
+        """
+        try:
+            facts = await self._gateway.extracts_facts(lane.bank_id)
+            if facts is None and await self._create(lane):
+                facts = await self._gateway.extracts_facts(lane.bank_id)
+        except GatewayError as error:
+            if error.retryable:
+                raise
+            return None
+        return facts
+
+    async def _create(self, lane: Lane) -> bool:
+        """Create a bank that is retained to for the first time, with the missions of its role.
+
+        Two processes that do so at once say the same to the server.
+        """
+        role = await self._database_call(self._store.role, lane)
+        if role is None or await self._gateway.bank_exists(lane.bank_id):
+            return False
+        missions = missions_of("life" if role == "life" else "project", self._settings)
+        try:
+            await self._gateway.create_bank(lane.bank_id, missions)
+        except GatewayError as error:
+            if not error.retryable:
+                _logger.warning("Bank %s is created without missions: %s", lane.bank_id, error)
+            raise
+        _logger.info("Bank %s was created with its missions", lane.bank_id)
+        return True
 
     async def _send(self, lane: Lane, batch: Batch) -> None:
         """Send one recorded request, and record what became of it."""

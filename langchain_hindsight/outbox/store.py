@@ -521,6 +521,26 @@ class Store:
 
         return self._run(form)
 
+    def role(self, lane: Lane) -> str | None:
+        """The role in which a bank is written to; None where nothing waits for it."""
+        query = (
+            select(entries.c.payload)
+            .where(
+                entries.c.lane == lane.id,
+                entries.c.state.in_([WAITING, BATCHED]),
+                entries.c.payload.is_not(None),
+            )
+            .order_by(entries.c.id)
+            .limit(1)
+        )
+        payload = self._run(lambda c: c.execute(query).scalar(), reads=True)
+        if payload is None:
+            return None
+        try:
+            return str(json.loads(payload)["role"])
+        except (ValueError, TypeError, KeyError):  # damaged, and soon laid by
+            return None
+
     def accepted(self, lane: Lane) -> list[str]:
         """Operations of a bank that were accepted and have not ended, oldest first."""
         query = (

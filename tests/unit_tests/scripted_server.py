@@ -29,6 +29,9 @@ class ScriptedServer:
         self.slow = {}
         self.facts = False
         self.asked_facts = 0
+        self.banks = set()
+        self.created = {}
+        self.creations = deque()
         self.requests = []
         self.stored = {}
         self.sent = threading.Condition()
@@ -68,6 +71,15 @@ class ScriptedServer:
         if isinstance(self.facts, Exception):
             raise self.facts
         return self.facts
+
+    async def bank_exists(self, bank_id):
+        return bank_id in self.banks
+
+    async def create_bank(self, bank_id, missions):
+        if self.creations and isinstance(error := self.creations.popleft(), Exception):
+            raise error
+        self.created[bank_id] = missions
+        self.facts = False
 
     def contents(self):
         return sorted(self.stored.values())

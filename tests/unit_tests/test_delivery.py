@@ -12,6 +12,7 @@ from langchain_hindsight.gateway import OperationStatus
 from langchain_hindsight.outbox import delivery
 from langchain_hindsight.retain import Retainer
 from langchain_hindsight.settings import HindsightSettings, OutboxSettings, RetainSettings
+from langchain_hindsight.templates import TEMPLATES
 
 BANK = ProjectBank("work", "p")
 
@@ -345,3 +346,50 @@ def test_a_note_that_takes_longer_than_one_waits_for_is_queued(server, open_reta
     receipt = open_retainer().retain_note(BANK, "use tabs", wait=0.2)
     assert receipt.status == "queued"
     assert "not finished" in receipt.reason
+
+
+@pytest.mark.parametrize("unit", ["auto", "message", "turn"])
+def test_a_bank_is_created_with_its_missions_by_the_first_retain_to_it(server, open_retainer, unit):
+    server.facts = None
+    retainer = open_retainer(unit=unit)
+    retainer.retain_transcript(BANK, turn("a", "b"), thread_id="t")
+    assert not retainer.flush(10).timed_out
+    assert set(server.created) == {"work"}
+    assert server.created["work"] == TEMPLATES["project-coding"].missions
+    assert server.contents()
+
+
+def test_a_life_bank_is_created_with_missions_of_its_own(server, open_retainer):
+    server.facts = None
+    retainer = open_retainer()
+    assert retainer.retain_note(LifeBank("anna"), "Likes tea.", wait=10).status == "stored"
+    assert server.created == {"anna": TEMPLATES["life-coding"].missions}
+
+
+def test_the_missions_of_a_bank_that_exists_are_left_alone(server, open_retainer):
+    server.facts = None  # as a server answers that does not tell what a bank is set to
+    server.banks = {"work"}
+    retainer = open_retainer()
+    retainer.retain_transcript(BANK, turn("a"), thread_id="t")
+    assert retainer.flush(10).delivered == 1
+    assert not server.created
+
+
+def test_a_bank_that_may_not_be_created_with_missions_is_retained_to_all_the_same(
+    server, open_retainer, caplog
+):
+    server.facts = None
+    server.creations.append(failure("rejected", status=405))
+    retainer = open_retainer()
+    retainer.retain_transcript(BANK, turn("a"), thread_id="t")
+    assert retainer.flush(10).delivered == 1
+    assert caplog.text.count("without missions") == 1
+
+
+def test_a_bank_that_cannot_be_created_for_now_is_tried_again(server, open_retainer):
+    server.facts = None
+    server.creations.append(failure("unreachable"))
+    retainer = open_retainer()
+    retainer.retain_transcript(BANK, turn("a"), thread_id="t")
+    assert retainer.flush(10).delivered == 1
+    assert set(server.created) == {"work"}
