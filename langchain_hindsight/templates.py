@@ -108,7 +108,11 @@ def missions_of(
         template: The template; None is that of the role and use.
     """
     bank = settings.banks.project if role == "project" else settings.banks.life
-    worded = {name: getattr(bank, name) for name in MISSIONS}
+    worded = {
+        "retain_mission": bank.retain_mission,
+        "observations_mission": bank.observations_mission,
+        "reflect_mission": bank.reflect_mission,
+    }
     start = (template or template_of(role, settings)).missions
     chosen = {name: start[name] if own is None else own for name, own in worded.items()}
     return {name: mission for name, mission in chosen.items() if mission.strip()}

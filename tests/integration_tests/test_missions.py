@@ -29,6 +29,11 @@ def _retain(memory, *, use_async):
     return memory.retain(TURN, thread_id="t")
 
 
+def _reflect(memory, *, use_async):
+    question = "How do we deploy?"
+    return asyncio.run(memory.areflect(question)) if use_async else memory.reflect(question)
+
+
 @both
 @pytest.mark.parametrize("use", ["coding", "conversation"])
 def test_the_first_retain_creates_the_bank_with_the_missions_of_its_use(
@@ -93,17 +98,9 @@ def test_processes_that_create_a_bank_at_once_harm_nothing(url, bank_id, tmp_pat
 
 @both
 def test_neither_recall_nor_reflect_nor_a_status_creates_a_bank(url, bank_id, use_async):
-    async def ask(memory):
-        await memory.arecall("When do we deploy?")
-        await memory.astatus()
-        await memory.areflect("How do we deploy?")
-
     with open_memory(url, bank_id) as memory:
         memory.recall("When do we deploy?")
         memory.status()
         with pytest.raises(HindsightError, match="does not exist yet"):
-            if use_async:
-                asyncio.run(ask(memory))
-            else:
-                memory.reflect("How do we deploy?")
+            _reflect(memory, use_async=use_async)
     assert bank_config(url, bank_id) is None
