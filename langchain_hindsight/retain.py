@@ -31,7 +31,9 @@ if TYPE_CHECKING:
 
     from langchain_hindsight.gateway import Gateway
     from langchain_hindsight.outbox.delivery import Delivery
-    from langchain_hindsight.outbox.store import Counts, Draft, Scope, Store
+    from langchain_hindsight.outbox.look import Counts
+    from langchain_hindsight.outbox.scope import Draft, Scope
+    from langchain_hindsight.outbox.store import Store
     from langchain_hindsight.settings import HindsightSettings
 
 T = TypeVar("T")
@@ -76,7 +78,7 @@ class Retainer:
         self._guard = threading.Lock()
         self._changed = threading.Condition()
         if settings.outbox.url is not None:
-            from langchain_hindsight.outbox.schema import outbox_url
+            from langchain_hindsight.outbox.place import outbox_url
 
             outbox_url(settings.outbox)
         on_fork_in_child(self, "_renew")
@@ -288,7 +290,7 @@ class Retainer:
         """Deliver what an earlier process left behind, where there is an outbox already."""
         from pathlib import Path
 
-        from langchain_hindsight.outbox.schema import is_file, outbox_url
+        from langchain_hindsight.outbox.place import is_file, outbox_url
 
         url = outbox_url(self._settings.outbox)
         if not is_file(url) or Path(str(url.database)).exists():
@@ -480,7 +482,7 @@ class _Drafts:
 
     def at(self, indexes: Sequence[int], hidden: Container[int]) -> list[Draft]:
         """The drafts of the messages at some positions, without a word of hidden ones."""
-        from langchain_hindsight.outbox.store import Draft
+        from langchain_hindsight.outbox.scope import Draft
 
         drafts = []
         for order, index in enumerate(indexes):
@@ -546,7 +548,7 @@ class _Drafts:
 
 
 def _scope(server: str, bank: ProjectBank | LifeBank, thread: str = "") -> Scope:
-    from langchain_hindsight.outbox.store import Scope
+    from langchain_hindsight.outbox.scope import Scope
 
     tag = bank.tag if isinstance(bank, ProjectBank) else ""
     return Scope(server, bank.bank_id, tag, thread)

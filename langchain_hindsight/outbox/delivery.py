@@ -22,8 +22,10 @@ from typing import Any, TypeVar
 
 from langchain_hindsight.errors import HindsightError
 from langchain_hindsight.gateway import Gateway, GatewayError
+from langchain_hindsight.outbox import leases
 from langchain_hindsight.outbox.batching import Batch, Unit
-from langchain_hindsight.outbox.store import LEASE, Lane, Store
+from langchain_hindsight.outbox.leases import Lane
+from langchain_hindsight.outbox.store import Store
 from langchain_hindsight.settings import HindsightSettings
 from langchain_hindsight.templates import missions_of
 
@@ -260,7 +262,7 @@ class Delivery:
     async def _beat(self) -> None:
         """Keep the leases of the banks that are being delivered to."""
         while True:
-            await asyncio.sleep(LEASE / 3)
+            await asyncio.sleep(leases.LEASE / 3)
             if self._lanes:
                 with contextlib.suppress(Exception):  # a lost lease repeats nothing
                     await self._database_call(self._store.keep, list(self._lanes))

@@ -152,9 +152,9 @@ import asyncio, signal, sys
 from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.graph import START, MessagesState, StateGraph
 from langchain_hindsight import DualBankMemory, create_retain_node
-from langchain_hindsight.outbox import delivery, store
+from langchain_hindsight.outbox import leases
 
-store.LEASE = delivery.LEASE = 0.5  # so that the next process need not wait for it
+leases.LEASE = 0.5  # so that the next process need not wait for it
 url, bank, how = sys.argv[1:]
 memory = DualBankMemory(url, project_bank=bank, project_id="billing")
 talk = [HumanMessage("We chose Kafka.", id="h1"), AIMessage("Good.", id="a1")]

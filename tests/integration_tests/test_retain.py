@@ -18,8 +18,7 @@ from relay import relaying
 
 from langchain_hindsight.banks import LifeBank, ProjectBank
 from langchain_hindsight.gateway import Gateway
-from langchain_hindsight.outbox import delivery
-from langchain_hindsight.outbox import store as store_module
+from langchain_hindsight.outbox import delivery, leases
 from langchain_hindsight.retain import Retainer
 from langchain_hindsight.settings import HindsightSettings, OutboxSettings, RetainSettings
 
@@ -28,8 +27,7 @@ needs_sigkill = pytest.mark.skipif(sys.platform == "win32", reason="Windows has 
 
 @pytest.fixture(autouse=True)
 def _no_long_waits(monkeypatch):
-    monkeypatch.setattr(store_module, "LEASE", 0.5)
-    monkeypatch.setattr(delivery, "LEASE", 0.5)
+    monkeypatch.setattr(leases, "LEASE", 0.5)
     monkeypatch.setattr(delivery, "FIRST_PAUSE", 0.05)
 
 

@@ -15,7 +15,10 @@ from langchain_core.messages import AIMessage, HumanMessage
 
 from langchain_hindsight.errors import ConfigurationError
 from langchain_hindsight.outbox.batching import Entry, plan
-from langchain_hindsight.outbox.store import LEASE, Draft, OutboxFullError, Scope, Store
+from langchain_hindsight.outbox.leases import LEASE
+from langchain_hindsight.outbox.room import OutboxFullError
+from langchain_hindsight.outbox.scope import Draft, Scope
+from langchain_hindsight.outbox.store import Store
 from langchain_hindsight.settings import OutboxSettings
 from langchain_hindsight.transcript import Transcript
 

@@ -282,9 +282,9 @@ def test_once_the_disk_is_back_the_outbox_is_durable_again(open_retainer, tmp_pa
 def test_a_locked_database_does_not_hold_the_reply_for_long(
     open_retainer, server, tmp_path, monkeypatch
 ):
-    from langchain_hindsight.outbox import schema
+    from langchain_hindsight.outbox import engine
 
-    monkeypatch.setattr(schema, "BUSY_TIMEOUT_MS", 50)
+    monkeypatch.setattr(engine, "BUSY_TIMEOUT_MS", 50)
     retainer = open_retainer()
     retainer.retain_transcript(BANK, turn("a"), thread_id="t")
     retainer.flush(10)

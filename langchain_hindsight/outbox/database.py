@@ -1,0 +1,152 @@
+"""The outbox's database: two connections that stay open, and transactions that are tried again.
+
+Every transaction is synchronous and may run on any thread. A file is closed before a fork and
+opened again when it is needed; one that is damaged is set aside for a new one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import DatabaseError, DBAPIError, IntegrityError
+
+from langchain_hindsight.errors import HindsightError
+from langchain_hindsight.fork import abandon, hold_for_fork
+from langchain_hindsight.outbox.damage import says_damaged, set_aside
+from langchain_hindsight.outbox.engine import BUSY_TIMEOUT_MS, READS, open_engine
+from langchain_hindsight.outbox.place import is_file, outbox_url
+from langchain_hindsight.settings import OutboxSettings
+
+T = TypeVar("T")
+
+_TRIES = 6
+_BREATHER = 5.0
+"""How long a database that others kept locked is not written to, in seconds."""
+_CLOSE_WAIT = 0.1
+_SHORTLY = 0.02
+_BUSY = ("database is locked", "database table is locked", "database is busy")
+
+
+class Database:
+    """The database of one outbox, opened with its first transaction.
+
+    Args:
+        settings: Where it is.
+
+    Raises:
+        ConfigurationError: If the settings name no place that can work.
+    """
+
+    def __init__(self, settings: OutboxSettings) -> None:
+        """Check where the database is; open nothing."""
+        self._settings = settings
+        self._url = outbox_url(settings)
+        self._forget()
+        if is_file(self._url):
+            hold_for_fork(self, "_put_away", "_take_up")
+
+    def _forget(self) -> None:
+        self._lock = threading.RLock()
+        self._locked_until = 0.0
+        self._engine: Engine | None = None
+        self._reader: Connection | None = None
+        self._writer: Connection | None = None
+
+    def _put_away(self) -> None:
+        """Close the file before a fork: SQLite's locks on it belong to one process.
+
+        A child that inherits an open one believes that it holds locks which it does not, and what
+        it commits is lost.
+        """
+        self._lock.acquire()
+        self._close()
+
+    def _take_up(self) -> None:
+        self._lock.release()
+
+    def renew_after_fork(self) -> None:
+        """Leave what was inherited alone; this process opens its own."""
+        abandon(self._engine, self._reader, self._writer, self._lock)
+        self._forget()
+
+    def close(self) -> None:
+        """Close the connections; a use after this opens them again.
+
+        Whoever is using them is not waited for long: they are closed when that has ended.
+        """
+        if not self._lock.acquire(timeout=_CLOSE_WAIT):
+            with contextlib.suppress(RuntimeError):  # the interpreter is ending, and closes them
+                threading.Thread(target=self._close, daemon=True).start()
+            return
+        try:
+            self._close()
+        finally:
+            self._lock.release()
+
+    def _close(self) -> None:
+        with self._lock:
+            open_ones = (self._reader, self._writer)
+            engine = self._engine
+            self._reader = self._writer = self._engine = None
+            for connection in open_ones:
+                if connection is not None:
+                    connection.close()
+            if engine is not None:
+                engine.dispose()
+
+    def run(self, work: Callable[[Connection], T], *, reads: bool = False) -> T:
+        """One transaction; run again where another process was in the way, or the file damaged.
+
+        A database that stays locked is waited for once, and then left alone for a while: a turn
+        does not pay for it again and again.
+        """
+        with self._lock:
+            started = time.monotonic()
+            if not reads and started < self._locked_until:
+                msg = "database is locked by another process"
+                raise TimeoutError(msg)
+            for attempt in range(_TRIES):
+                try:
+                    connection = self._connection(reads=reads)
+                    with connection.begin():
+                        return work(connection)
+                except DatabaseError as error:
+                    if _is_busy(error):
+                        waited = time.monotonic() - started
+                        if waited > BUSY_TIMEOUT_MS / 2000 or attempt == _TRIES - 1:
+                            self._locked_until = time.monotonic() + _BREATHER
+                            raise
+                        time.sleep(_SHORTLY)
+                    elif not self._recovers(error, attempt):
+                        raise
+            msg = "The outbox is changed by others faster than this process can."
+            raise HindsightError(msg)
+
+    def _connection(self, *, reads: bool) -> Connection:
+        """One of two connections that stay open: taking one anew costs as much as the work."""
+        if self._engine is None or self._writer is None or self._reader is None:
+            engine = open_engine(self._url, self._settings)
+            self._writer = engine.connect()
+            self._reader = engine.connect().execution_options(**{READS: True})
+            self._engine = engine
+        return self._reader if reads else self._writer
+
+    def _recovers(self, error: DBAPIError, attempt: int) -> bool:
+        """Whether the same work may succeed when it is done once more."""
+        if isinstance(error, IntegrityError):
+            return attempt == 0  # another process made the same row first
+        if is_file(self._url) and attempt == 0 and says_damaged(error):
+            self._close()
+            set_aside(self._url)
+            return True
+        return error.connection_invalidated and attempt == 0
+
+
+def _is_busy(error: DBAPIError) -> bool:
+    text = str(error.orig).lower()
+    return any(sign in text for sign in _BUSY)

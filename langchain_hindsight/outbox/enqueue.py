@@ -1,0 +1,234 @@
+"""Writing down what is new: all of it in one transaction, or nothing where another was faster."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Container, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+from uuid import NAMESPACE_URL, uuid4, uuid5
+
+from sqlalchemy import Connection, CursorResult, bindparam, func, insert, select, update
+
+from langchain_hindsight.errors import HindsightError
+from langchain_hindsight.outbox.edits import Edit, edits_of
+from langchain_hindsight.outbox.known_thread import FIND_THREAD, KnownThread
+from langchain_hindsight.outbox.ledger import News, whats_new
+from langchain_hindsight.outbox.room import Room, take_room
+from langchain_hindsight.outbox.schema import WAITING, WITHHELD, entries, lanes, threads
+from langchain_hindsight.outbox.scope import Draft, Scope
+from langchain_hindsight.settings import OutboxSettings
+from langchain_hindsight.transcript import Transcript
+
+Drafting = Callable[[Sequence[int], Container[int]], list[Draft]]
+"""Makes what is written down of the messages at some positions, without a word of hidden ones."""
+
+_CLAIM_THREAD = (
+    update(threads)
+    .where(threads.c.id == bindparam("row"), threads.c.version == bindparam("seen"))
+    .values(
+        version=threads.c.version + 1,
+        last_seq=threads.c.last_seq + bindparam("more"),
+        length=bindparam("now_length"),
+    )
+)
+
+
+class OvertakenError(Exception):
+    """Another process changed a row between reading and writing it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What of a conversation is new, and what is known of it."""
+
+    news: News
+    thread: KnownThread | None = None
+    edits: tuple[tuple[Edit, int], ...] = ()
+    """Rows to write anew, each with the position of its message."""
+    hidden: frozenset[int] = frozenset()
+    """Positions of withheld messages, which are nobody's context."""
+
+
+def find_news(
+    connection: Connection, scope: Scope, transcript: Transcript, *, keep: bool
+) -> Findings:
+    """What of a conversation is to be written down."""
+    thread = KnownThread.find(connection, scope.key)
+    news = whats_new(transcript, thread, keep=keep)
+    if thread is None:
+        return Findings(news)
+    if news.edited:
+        withheld = thread.withheld([known.seq for _, known in news.edited])
+        kept = tuple(one for one in news.edited if one[1].seq not in withheld)
+        news = replace(news, edited=kept)
+    edits = tuple(edits_of(connection, thread, transcript, news.edited)) if news.edited else ()
+    changed = [*news.fresh, *(index for _, index in edits)] if keep else []
+    hidden = thread.hidden(transcript, changed, set(news.fresh))
+    return Findings(news, thread, edits, hidden)
+
+
+@dataclass(frozen=True, slots=True)
+class Writing:
+    """What one retain writes."""
+
+    scope: Scope
+    thread: KnownThread | None
+    news: News
+    fresh: list[Draft]
+    edits: list[tuple[Edit, Draft]]
+
+    @classmethod
+    def of(cls, scope: Scope, found: Findings, draft: Drafting) -> Writing:
+        """What is to be written of what was found."""
+        fresh = draft(found.news.fresh, found.hidden)
+        again = draft([index for _, index in found.edits], found.hidden)
+        texts = {one.index: one for one in again}
+        edits = [(edit, texts[index]) for edit, index in found.edits]
+        return cls(scope, found.thread, found.news, fresh, edits)
+
+    def claim(self, connection: Connection) -> tuple[int, int, int] | None:
+        """Lane, thread and last number, once the thread is this transaction's; else None."""
+        count = len(self.fresh)
+        if self.thread is None:
+            lane = _lane(connection, self.scope)
+            known = connection.execute(FIND_THREAD, {"scope": self.scope.key}).first()
+            if known is not None:
+                return None
+            made = connection.execute(
+                insert(threads).values(
+                    scope=self.scope.key,
+                    lane=lane,
+                    version=1,
+                    last_seq=count,
+                    length=self.news.length,
+                )
+            )
+            return lane, _key(made), 0
+        taken: CursorResult[Any] = connection.execute(
+            _CLAIM_THREAD,
+            {
+                "row": self.thread.id,
+                "seen": self.thread.version,
+                "more": count,
+                "now_length": self.news.length,
+            },
+        )
+        return (
+            (self.thread.lane, self.thread.id, self.thread.last_seq)
+            if taken.rowcount == 1
+            else None
+        )
+
+
+def write(connection: Connection, work: Writing, caps: OutboxSettings) -> None:
+    """Write it all.
+
+    Raises:
+        OvertakenError: If another process was faster; nothing is written.
+        OutboxFullError: If the caps leave no room.
+    """
+    thread = work.claim(connection)
+    if thread is None:
+        raise OvertakenError
+    lane, thread_id, last_seq = thread
+    rows = _rows(connection, work, lane, thread_id, last_seq)
+    waiting = [row["size"] for row in rows if row["state"] == WAITING]
+    room = Room(len(waiting), sum(waiting))
+    for edit, text in work.edits:
+        if not edit.apply(connection, text, room):
+            raise OvertakenError
+    take_room(connection, room, caps)
+    if rows:
+        connection.execute(insert(entries), rows)
+
+
+def _rows(
+    connection: Connection, work: Writing, lane: int, thread: int, last_seq: int
+) -> list[dict[str, Any]]:
+    now, parent, seq = time.time(), work.news.parent, last_seq
+    seen: dict[str, int] = {}
+    ids: set[str] = set()
+    rows = []
+    for one in work.fresh:
+        seq += 1
+        name = one.message_id if one.message_id not in ids else None
+        if name is None:
+            if one.fingerprint not in seen and not last_seq:
+                seen[one.fingerprint] = 0
+            elif one.fingerprint not in seen:
+                seen[one.fingerprint] = _occurrences(connection, thread, one.fingerprint)
+            key = f"{one.fingerprint}#{seen[one.fingerprint]}"
+            seen[one.fingerprint] += 1
+        else:
+            ids.add(name)
+            key = name
+        rows.append(
+            {
+                "lane": lane,
+                "thread": thread,
+                "seq": seq,
+                "parent": parent,
+                "message_id": name,
+                "fingerprint": one.fingerprint,
+                "speech": one.speech,
+                "starts_turn": one.starts_turn,
+                "document": work.scope.document(key),
+                "state": WITHHELD if one.payload is None else WAITING,
+                "payload": one.payload,
+                "size": len(one.payload or ""),
+                "created": now,
+            }
+        )
+        parent = seq
+    return rows
+
+
+def write_note(connection: Connection, scope: Scope, payload: str, caps: OutboxSettings) -> str:
+    """Write down one explicit note; its document.
+
+    Raises:
+        OutboxFullError: If the caps leave no room.
+    """
+    take_room(connection, Room(1, len(payload)), caps)
+    document = str(uuid4())
+    connection.execute(
+        insert(entries).values(
+            lane=_lane(connection, scope),
+            seq=0,
+            fingerprint=uuid5(NAMESPACE_URL, payload).hex,
+            speech=False,
+            starts_turn=True,
+            document=document,
+            state=WAITING,
+            payload=payload,
+            size=len(payload),
+            created=time.time(),
+        )
+    )
+    return document
+
+
+def _lane(connection: Connection, scope: Scope) -> int:
+    """The bank's lane, made if need be; one that another makes at once is an IntegrityError."""
+    query = select(lanes.c.id).where(lanes.c.server == scope.server, lanes.c.bank == scope.bank_id)
+    found = connection.execute(query).scalar()
+    if found is not None:
+        return int(found)
+    made = connection.execute(insert(lanes).values(server=scope.server, bank=scope.bank_id))
+    return _key(made)
+
+
+def _key(made: CursorResult[Any]) -> int:
+    """The number that the database gave to a new row."""
+    if made.inserted_primary_key is None:
+        msg = "The database gave a new row no number."
+        raise HindsightError(msg)
+    return int(made.inserted_primary_key[0])
+
+
+def _occurrences(connection: Connection, thread: int, fingerprint: str) -> int:
+    query = select(func.count()).where(
+        entries.c.thread == thread, entries.c.fingerprint == fingerprint
+    )
+    return int(connection.execute(query).scalar_one())

@@ -1,0 +1,144 @@
+"""What the database knows of one conversation, as the ledger asks for it."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, bindparam, or_, select
+
+from langchain_hindsight.outbox.ledger import Known
+from langchain_hindsight.outbox.schema import WITHHELD, entries, threads
+from langchain_hindsight.transcript import Transcript
+
+FIND_THREAD = select(
+    threads.c.id, threads.c.lane, threads.c.version, threads.c.last_seq, threads.c.length
+).where(threads.c.scope == bindparam("scope"))
+
+_BY_ID = select(entries.c.message_id, entries.c.seq, entries.c.fingerprint).where(
+    entries.c.thread == bindparam("thread"),
+    entries.c.message_id.in_(bindparam("ids", expanding=True)),
+)
+
+_TAIL = (
+    select(entries.c.seq, entries.c.fingerprint)
+    .where(entries.c.thread == bindparam("thread"), entries.c.speech)
+    .order_by(entries.c.seq.desc())
+    .limit(bindparam("most"))
+)
+
+_HEAD = (
+    select(entries.c.seq, entries.c.fingerprint)
+    .where(entries.c.thread == bindparam("thread"), entries.c.speech)
+    .order_by(entries.c.seq)
+    .limit(bindparam("most"))
+)
+
+_AFTER = (
+    select(entries.c.seq, entries.c.fingerprint)
+    .where(
+        entries.c.thread == bindparam("thread"),
+        entries.c.fingerprint == bindparam("print"),
+        entries.c.parent == bindparam("after"),
+    )
+    .order_by(entries.c.seq.desc())
+    .limit(1)
+)
+
+_HAS = select(entries.c.fingerprint).where(
+    entries.c.thread == bindparam("thread"),
+    entries.c.fingerprint.in_(bindparam("prints", expanding=True)),
+)
+
+_WITHHELD_SEQS = select(entries.c.seq).where(
+    entries.c.thread == bindparam("thread"),
+    entries.c.state == WITHHELD,
+    entries.c.seq.in_(bindparam("seqs", expanding=True)),
+)
+
+_WITHHELD = select(entries.c.message_id, entries.c.fingerprint).where(
+    entries.c.thread == bindparam("thread"),
+    entries.c.state == WITHHELD,
+    or_(
+        entries.c.message_id.in_(bindparam("ids", expanding=True)),
+        entries.c.fingerprint.in_(bindparam("prints", expanding=True)),
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class KnownThread:
+    """What is known of one conversation, read within a transaction."""
+
+    connection: Connection
+    id: int
+    lane: int
+    version: int
+    last_seq: int
+    length: int
+
+    @classmethod
+    def find(cls, connection: Connection, scope: str) -> KnownThread | None:
+        """The conversation of a scope; None if it was never seen."""
+        row = connection.execute(FIND_THREAD, {"scope": scope}).first()
+        return None if row is None else cls(connection, *row)
+
+    def by_id(self, ids: Sequence[str]) -> dict[str, Known]:
+        """Those of the ids that are known."""
+        found = self.connection.execute(_BY_ID, {"thread": self.id, "ids": list(ids)})
+        return {row.message_id: Known(row.seq, row.fingerprint) for row in found}
+
+    def head(self, limit: int) -> list[Known]:
+        """The first speech that is known, oldest first."""
+        found = self.connection.execute(_HEAD, {"thread": self.id, "most": limit})
+        return [Known(*row) for row in found]
+
+    def tail(self, limit: int) -> list[Known]:
+        """The last speech that is known, oldest first."""
+        found = self.connection.execute(_TAIL, {"thread": self.id, "most": limit}).all()
+        return [Known(*row) for row in reversed(found)]
+
+    def after(self, seq: int, fingerprint: str) -> Known | None:
+        """The message of that fingerprint that followed on another."""
+        values = {"thread": self.id, "after": seq, "print": fingerprint}
+        row = self.connection.execute(_AFTER, values).first()
+        return None if row is None else Known(*row)
+
+    def has(self, fingerprints: Sequence[str]) -> set[str]:
+        """Those of the fingerprints that are known."""
+        known: set[str] = set()
+        for start in range(0, len(fingerprints), 500):
+            chunk = fingerprints[start : start + 500]
+            found = self.connection.execute(_HAS, {"thread": self.id, "prints": chunk})
+            known.update(found.scalars())
+        return known
+
+    def withheld(self, seqs: Sequence[int]) -> set[int]:
+        """Those of the messages that nothing may keep."""
+        values = {"thread": self.id, "seqs": list(seqs)}
+        return set(self.connection.execute(_WITHHELD_SEQS, values).scalars())
+
+    def hidden(
+        self, transcript: Transcript, changed: Sequence[int], fresh: Container[int]
+    ) -> frozenset[int]:
+        """The positions of withheld messages that stand right before changed ones."""
+        before: dict[int, tuple[str | None, str]] = {}
+        for index in changed:
+            said = next(transcript.speech(index), None)
+            if said is not None and said[0] not in fresh:
+                before[said[0]] = (said[1].message_id, said[1].fingerprint)
+        if not before:
+            return frozenset()
+        values = {
+            "thread": self.id,
+            "ids": [name for name, _ in before.values() if name],
+            "prints": [fingerprint for _, fingerprint in before.values()],
+        }
+        rows = self.connection.execute(_WITHHELD, values).all()
+        names = {row.message_id for row in rows if row.message_id}
+        prints = {row.fingerprint for row in rows}
+        return frozenset(
+            index
+            for index, (name, fingerprint) in before.items()
+            if name in names or fingerprint in prints
+        )

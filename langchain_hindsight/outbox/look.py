@@ -1,0 +1,123 @@
+"""Looking at the outbox without changing it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from sqlalchemy import Connection, and_, func, select
+
+from langchain_hindsight.outbox.schema import (
+    BATCHED,
+    DEAD,
+    RECORDED,
+    WAITING,
+    batches,
+    entries,
+    lanes,
+)
+
+_BY_STATE = (
+    select(lanes.c.server, entries.c.state, func.count())
+    .join_from(entries, lanes)
+    .where(entries.c.state.in_((WAITING, BATCHED, DEAD)))
+    .group_by(lanes.c.server, entries.c.state)
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """How many entries of one server stand where."""
+
+    waiting: int = 0
+    in_flight: int = 0
+    dead: int = 0
+    delivered: int = 0
+    oldest: float | None = None
+    last_error: str | None = None
+    paused: tuple[str, ...] = ()
+    other_servers: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class NoteState:
+    """How an explicit note stands."""
+
+    state: str
+    operation_id: str | None
+    error: str | None
+    lane_error: str | None
+    lane_failed_at: float | None
+
+
+def note_state(connection: Connection, document: str) -> NoteState | None:
+    """How a note stands; None if there is none."""
+    query = (
+        select(
+            entries.c.state,
+            entries.c.batch,
+            entries.c.error,
+            lanes.c.error.label("lane_error"),
+            lanes.c.failed_at,
+        )
+        .join_from(entries, lanes)
+        .where(entries.c.document == document)
+    )
+    row = connection.execute(query).first()
+    return None if row is None else NoteState(*row)
+
+
+def left(connection: Connection, server: str, since: float) -> int:
+    """How many entries a flush waits for: not those of banks that are paused since it began."""
+    held = and_(lanes.c.paused, lanes.c.failed_at >= since)
+    query = (
+        select(func.count())
+        .select_from(entries.join(lanes))
+        .where(
+            lanes.c.server == server,
+            entries.c.state.in_((WAITING, BATCHED)),
+            func.coalesce(held, False).is_(False),
+        )
+    )
+    return int(connection.execute(query).scalar_one())
+
+
+def counts(connection: Connection, server: str) -> Counts:
+    """How the outbox stands, for one server."""
+    mine: dict[str, int] = {}
+    others: dict[str, int] = {}
+    for url, state, number in connection.execute(_BY_STATE):
+        if url == server:
+            mine[state] = number
+        elif state != DEAD:
+            others[url] = others.get(url, 0) + number
+    banks = connection.execute(
+        select(lanes.c.bank, lanes.c.paused, lanes.c.error, lanes.c.delivered)
+        .where(lanes.c.server == server)
+        .order_by(lanes.c.failed_at.desc())
+    ).all()
+    held = connection.execute(
+        select(batches.c.error)
+        .join_from(batches, lanes)
+        .where(
+            lanes.c.server == server,
+            batches.c.state == RECORDED,
+            batches.c.error.is_not(None),
+        )
+        .limit(1)
+    ).scalar()
+    oldest = connection.execute(
+        select(func.min(entries.c.created))
+        .join_from(entries, lanes)
+        .where(lanes.c.server == server, entries.c.state.in_((WAITING, BATCHED)))
+    ).scalar()
+    return Counts(
+        waiting=mine.get(WAITING, 0),
+        in_flight=mine.get(BATCHED, 0),
+        dead=mine.get(DEAD, 0),
+        delivered=sum(bank.delivered for bank in banks),
+        oldest=oldest,
+        last_error=next((bank.error for bank in banks if bank.error), held),
+        paused=tuple(bank.bank for bank in banks if bank.paused),
+        other_servers=others,
+    )
