@@ -1,12 +1,18 @@
 """The one place that talks to the Hindsight server.
 
 Only this module imports ``hindsight_client``, and only it knows about HTTP errors, deadlines and
-retries. Its coroutines run on its own background loop, where the client's session lives.
+retries. Its coroutines run on its own background loop, where the HTTP sessions live.
+
+Recall, which every turn waits for, is one request of our own over aiohttp, the client's own HTTP
+library; everything else goes through the client, which is imported with the first call that needs
+it. Importing its generated models takes longer than all the rest of a first turn, and building
+them longer than choosing among the memories.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,16 +20,16 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import quote, urlsplit, urlunsplit
 
 from langchain_hindsight._version import __version__
 from langchain_hindsight.background_loop import BackgroundLoop
 from langchain_hindsight.errors import ConfigurationError, HindsightError
 from langchain_hindsight.fork import abandon, on_fork_in_child
 from langchain_hindsight.recall_result import RecalledMemory
-from langchain_hindsight.redaction import redact
 
 if TYPE_CHECKING:
+    import aiohttp
     from hindsight_client import Hindsight
 
 T = TypeVar("T")
@@ -43,6 +49,7 @@ _BY_STATUS: Mapping[int, Kind] = {
 _ATTEMPTS = 3
 _PAUSE = 0.25
 _SHOWN_CHARS = 300
+_AGENT = f"langchain-hindsight/{__version__}"
 
 _logger = logging.getLogger(__name__)
 
@@ -99,12 +106,12 @@ class OperationStatus:
 class Gateway:
     """A Hindsight server, as coroutines to run on `loop`.
 
-    Constructing it does nothing; the client is imported and built with the first call, closed with
-    `aclose`, and built anew by a call after that.
+    Constructing it does nothing; what it connects by is imported and built with the first call that
+    needs it, closed with `aclose`, and built anew by a call after that.
 
     Args:
         url: The server.
-        api_key: Gives the key, or None; asked when the client is built and once more on a 401.
+        api_key: Gives the key, or None; asked with the first call and once more on a 401.
         timeout: Deadline of a call that names none, in seconds.
 
     Raises:
@@ -131,14 +138,14 @@ class Gateway:
         on_fork_in_child(self, "_renew")
 
     def _forget(self) -> None:
-        self._client: Hindsight | None = None
+        self._connection: _Connection | None = None
         self._key: str | None = None
-        self._building: asyncio.Task[Hindsight] | None = None
-        self._retired: list[Hindsight] = []
+        self._connecting: asyncio.Task[_Connection] | None = None
+        self._retired: list[_Connection] = []
         self._auth_said = False
 
     def _renew(self) -> None:
-        abandon(self._client, self._building, *self._retired)
+        abandon(self._connection, self._connecting, *self._retired)
         self._forget()
 
     async def retain(
@@ -176,7 +183,7 @@ class Gateway:
             lambda client: client.operations.get_operation_status(bank_id, operation_id)
         )
         said = getattr(response, "error_message", None)
-        error = None if said is None else redact(str(said))
+        error = None if said is None else _masked(str(said))
         return OperationStatus(str(self._field(response, "status")), error)
 
     async def extracts_facts(self, bank_id: str) -> bool | None:
@@ -260,17 +267,18 @@ class Gateway:
         Raises:
             GatewayError: If the server did not answer, or not as Hindsight does.
         """
+        request = {
+            "query": query,
+            "types": None if types is None else list(types),
+            "max_tokens": max_tokens,
+            "budget": budget,
+            "tag_groups": tag_groups,
+            "prefer_observations": prefer_observations,
+            "include": {"entities": None},  # left out, it stands for the server's default
+        }
         try:
-            response = await self._call(
-                lambda client: client.arecall(
-                    bank_id,
-                    query,
-                    types=None if types is None else list(types),
-                    max_tokens=max_tokens,
-                    budget=budget,
-                    tag_groups=tag_groups,
-                    prefer_observations=prefer_observations,
-                ),
+            return await self._exchange(
+                lambda connection: connection.recall(bank_id, request),
                 timeout=timeout,
                 attempts=_ATTEMPTS,
             )
@@ -279,7 +287,6 @@ class Gateway:
                 _logger.debug("Bank %s does not exist yet; nothing recalled", bank_id)
                 return []
             raise
-        return [_memory(found) for found in self._field(response, "results")]
 
     async def reflect(
         self, bank_id: str, query: str, *, tag_groups: list[dict[str, Any]] | None
@@ -296,18 +303,26 @@ class Gateway:
         return str(self._field(response, "text"))
 
     async def aclose(self) -> None:
-        """Close the client; a call after this builds another."""
-        if self._building is not None:  # its failure is its callers' to tell
-            await asyncio.gather(self._building, return_exceptions=True)
-        client, retired = self._client, self._retired
-        self._client, self._retired = None, []
-        for one in (client, *retired):
+        """Close what connects to the server; a call after this connects anew."""
+        if self._connecting is not None:  # its failure is its callers' to tell
+            await asyncio.gather(self._connecting, return_exceptions=True)
+        connection, retired = self._connection, self._retired
+        self._connection, self._retired = None, []
+        for one in (connection, *retired):
             if one is not None:
-                await one.aclose()  # type: ignore[no-untyped-call] # the client's own
+                await one.aclose()
 
-    async def _call(
+    async def _call(self, send: Callable[[Hindsight], Awaitable[T]], *, attempts: int = 1) -> T:
+        """One call of the client's own, within the usual deadline."""
+
+        async def by_client(connection: _Connection) -> T:
+            return await send(await connection.client())
+
+        return await self._exchange(by_client, attempts=attempts)
+
+    async def _exchange(
         self,
-        send: Callable[[Hindsight], Awaitable[T]],
+        send: Callable[[_Connection], Awaitable[T]],
         *,
         timeout: float | None = None,  # noqa: ASYNC109 - as above
         attempts: int = 1,
@@ -339,24 +354,24 @@ class Gateway:
         msg = "attempts must be at least 1"
         raise AssertionError(msg)
 
-    async def _send(self, send: Callable[[Hindsight], Awaitable[T]]) -> T:
+    async def _send(self, send: Callable[[_Connection], Awaitable[T]]) -> T:
         """One request; a refused key is read anew, and the request sent once more if it changed."""
-        client = await self._ready()
+        connection = await self._connected()
         try:
-            return await self._translate(send(client))
+            return await self._translate(send(connection))
         except GatewayError as error:
-            if error.status != 401 or not await self._key_changed(client):  # noqa: PLR2004
+            if error.status != 401 or not await self._key_changed(connection):  # noqa: PLR2004
                 raise
-        return await self._translate(send(await self._ready()))
+        return await self._translate(send(await self._connected()))
 
-    async def _key_changed(self, used: Hindsight) -> bool:
+    async def _key_changed(self, used: _Connection) -> bool:
         """Whether another key is to be had than the one that was refused."""
-        if self._client is not used:
+        if self._connection is not used:
             return True  # another call has renewed it meanwhile
-        if await asyncio.to_thread(self._read_key) == self._key or self._client is not used:
-            return self._client is not used
+        if await asyncio.to_thread(self._read_key) == self._key or self._connection is not used:
+            return self._connection is not used
         self._retired.append(used)
-        self._client = self._building = None
+        self._connection = self._connecting = None
         return True
 
     def _read_key(self) -> str | None:
@@ -367,46 +382,50 @@ class Gateway:
             raise ConfigurationError(msg) from None  # its message may show the key
         return checked_key(key) if key else None
 
-    async def _ready(self) -> Hindsight:
-        """The client; callers that come at once share one build."""
-        if self._client is not None:
-            return self._client
-        if self._building is None:
-            self._building = asyncio.ensure_future(self._build())
-        return await asyncio.shield(self._building)
+    async def _connected(self) -> _Connection:
+        """The connection; callers that come at once share one."""
+        if self._connection is not None:
+            return self._connection
+        if self._connecting is None:
+            self._connecting = asyncio.ensure_future(self._connect())
+        return await asyncio.shield(self._connecting)
 
-    async def _build(self) -> Hindsight:
+    async def _connect(self) -> _Connection:
         try:
-            self._key = await asyncio.to_thread(self._read_key)
-            self._client = await asyncio.to_thread(
-                _new_client, self._address, self._key, 2 * self._timeout
-            )
+            self._key = await asyncio.to_thread(self._prepare)
+            self._connection = _new_connection(self._address, self._key, 2 * self._timeout)
         finally:
-            self._building = None
-        return self._client
+            self._connecting = None
+        return self._connection
+
+    def _prepare(self) -> str | None:
+        """Do what would hold up the loop: the user's own function, and an import."""
+        import aiohttp  # noqa: F401 - it is slow
+
+        return self._read_key()
 
     async def _translate(self, call: Awaitable[T]) -> T:
-        """Turn whatever the client raises into a `GatewayError`."""
+        """Turn whatever a call raises into a `GatewayError`."""
         import aiohttp
-        from hindsight_client_api.exceptions import OpenApiException
 
         try:
             return await call
-        except (OpenApiException, aiohttp.ClientResponseError) as error:
-            status = getattr(error, "status", None)
-            raise self._refused(status, error) from None
-        except TimeoutError:  # `_call` says which deadline it was; aiohttp's own are of this kind
+        except TimeoutError:  # `_exchange` says which deadline it was; aiohttp's are of this kind
             raise TimeoutError from None
         except (aiohttp.ClientPayloadError, aiohttp.ServerDisconnectedError) as error:
             raise self._unreachable(error, what="broke off") from None
         except (aiohttp.ClientConnectionError, ConnectionError) as error:
             raise self._unreachable(error, what="cannot be reached") from None
-        except aiohttp.ClientError as error:
-            raise self._unreachable(error, what="cannot be spoken to") from None
         except HindsightError:
             raise
-        except Exception as error:  # no JSON, or another shape: what breaks the client is no answer
-            _logger.debug("The client failed on an answer of %s", self.url, exc_info=error)
+        except Exception as error:  # what the client raises has a class of its own, and a status
+            status = getattr(error, "status", None)
+            if status:
+                raise self._refused(status, error) from None
+            if isinstance(error, aiohttp.ClientError):
+                raise self._unreachable(error, what="cannot be spoken to") from None
+            # No JSON, or another shape: what breaks the reading is no answer.
+            _logger.debug("An answer of %s could not be read", self.url, exc_info=error)
             raise self._nonsense() from None
 
     def _unreachable(self, error: Exception, *, what: str) -> GatewayError:
@@ -423,9 +442,7 @@ class Gateway:
         )
         return GatewayError(msg, kind="server")
 
-    def _refused(self, status: int | None, error: Exception) -> GatewayError:
-        if not status:
-            return self._nonsense()
+    def _refused(self, status: int, error: Exception) -> GatewayError:
         if status in {401, 403}:
             return self._key_refused(status)
         kind = _BY_STATUS.get(status, "server" if status >= 500 else "rejected")  # noqa: PLR2004
@@ -464,27 +481,94 @@ def checked_key(key: str) -> str | None:
     return bare or None
 
 
-def _new_client(url: str, key: str | None, timeout: float) -> Hindsight:
-    from hindsight_client import Hindsight
+class _Refusal(Exception):  # noqa: N818 - a status, as the client's own exception has it
+    """An answer to a request of ours that is none."""
 
-    agent = f"langchain-hindsight/{__version__}"
-    return Hindsight(url, api_key=key, timeout=timeout, user_agent=agent, max_attempts=1)
+    def __init__(self, status: int, body: bytes, headers: Mapping[str, str]) -> None:
+        super().__init__(status)
+        self.status = status
+        self.body = body
+        self.headers = headers
 
 
 def _bank_page(client: Hindsight, *, q: str, offset: int) -> Awaitable[Any]:
     return client.banks.list_banks(q=q, offset=offset)
 
 
-def _memory(found: Any) -> RecalledMemory:  # noqa: ANN401 - the client's own model
-    scores = found.scores.to_dict() if found.scores is not None else {}
+class _Connection:
+    """What one key is sent by: a session for recalls, and the client for everything else."""
+
+    def __init__(
+        self, address: str, session: aiohttp.ClientSession, make_client: Callable[[], Hindsight]
+    ) -> None:
+        self._address = address
+        self._session = session
+        self._make_client = make_client
+        self._client: asyncio.Future[Hindsight] | None = None
+
+    async def client(self) -> Hindsight:
+        """The client; callers that come at once share one."""
+        if self._client is None or (self._client.done() and self._client.exception()):
+            self._client = asyncio.ensure_future(asyncio.to_thread(self._make_client))
+        return await asyncio.shield(self._client)
+
+    async def recall(self, bank_id: str, request: Mapping[str, Any]) -> list[RecalledMemory]:
+        """Send a recall, as the client would."""
+        url = f"{self._address}/v1/default/banks/{quote(bank_id, safe='')}/memories/recall"
+        async with self._session.post(url, data=json.dumps(request)) as response:
+            body = await response.read()
+            if response.status != 200:  # noqa: PLR2004
+                raise _Refusal(response.status, body, response.headers)
+            encoding = response.charset or "utf-8"
+        return [_memory(found) for found in json.loads(body.decode(encoding))["results"]]
+
+    async def aclose(self) -> None:
+        """Close both."""
+        await self._session.close()
+        if self._client is not None:
+            (client,) = await asyncio.gather(self._client, return_exceptions=True)
+            if not isinstance(client, BaseException):
+                await client.aclose()  # type: ignore[no-untyped-call] # the client's own
+
+
+def _new_connection(address: str, key: str | None, timeout: float) -> _Connection:
+    import aiohttp
+
+    headers = {"Accept": "application/json", "Content-Type": "application/json"}
+    headers["User-Agent"] = _AGENT
+    if key:
+        headers["Authorization"] = f"Bearer {key}"
+    session = aiohttp.ClientSession(
+        headers=headers, timeout=aiohttp.ClientTimeout(total=None), trust_env=True
+    )
+
+    def make_client() -> Hindsight:
+        from hindsight_client import Hindsight
+
+        return Hindsight(address, api_key=key, timeout=timeout, user_agent=_AGENT, max_attempts=1)
+
+    return _Connection(address, session, make_client)
+
+
+def _memory(found: Mapping[str, Any]) -> RecalledMemory:
+    """A result of the server's, held to what Hindsight's own schema says of it.
+
+    Raises:
+        Exception: If it is none.
+    """
+    memory_id, text = found["id"], found["text"]
+    if not (isinstance(memory_id, str) and isinstance(text, str)):
+        msg = "A memory's id and text are strings."
+        raise TypeError(msg)
+    scores = found.get("scores") or {}
     return RecalledMemory(
-        id=found.id,
-        text=found.text,
-        type=found.type,
-        tags=tuple(found.tags or ()),
-        date=_aware(found.occurred_start or found.mentioned_at),
-        scores={name: score for name, score in scores.items() if score is not None},
-        document_id=found.document_id,
+        id=memory_id,
+        text=text,
+        type=found.get("type"),
+        tags=tuple(found.get("tags") or ()),
+        date=_aware(found.get("occurred_start") or found.get("mentioned_at")),
+        scores={name: score for name, score in scores.items() if isinstance(score, int | float)},
+        document_id=found.get("document_id"),
     )
 
 
@@ -501,8 +585,6 @@ def _aware(stamp: str | None) -> datetime | None:
 
 def _detail(error: Exception) -> str:
     """The server's reason, short and masked; never what it echoes of the request."""
-    import json
-
     body = getattr(error, "body", None)
     try:
         detail = json.loads(body)["detail"] if body else None
@@ -510,7 +592,13 @@ def _detail(error: Exception) -> str:
         return ""
     if isinstance(detail, list):
         detail = "; ".join(str(one.get("msg", "")) for one in detail if isinstance(one, dict))
-    return redact(str(detail or "")[: 4 * _SHOWN_CHARS])[:_SHOWN_CHARS]
+    return _masked(str(detail or "")[: 4 * _SHOWN_CHARS])[:_SHOWN_CHARS]
+
+
+def _masked(text: str) -> str:
+    from langchain_hindsight.redaction import redact
+
+    return redact(text)
 
 
 def _seconds(retry_after: str | None) -> float | None:

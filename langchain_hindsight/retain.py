@@ -22,7 +22,6 @@ from langchain_hindsight.banks import LifeBank, ProjectBank
 from langchain_hindsight.errors import HindsightError
 from langchain_hindsight.fork import abandon, on_fork_in_child
 from langchain_hindsight.receipts import FlushReport, OutboxStatus, RetainReceipt
-from langchain_hindsight.redaction import redact
 from langchain_hindsight.templates import Role
 from langchain_hindsight.transcript import Line, Transcript, clean, content, shortened
 
@@ -523,6 +522,8 @@ class _Drafts:
         return json.dumps(payload)
 
     def _masked(self, text: str) -> str:
+        from langchain_hindsight.redaction import redact  # its patterns are slow to compile
+
         if text not in self._seen:
             self._seen[text] = redact(clean(text)) if self._kept.redact else clean(text)
         return self._seen[text]
@@ -564,6 +565,8 @@ def _unnamed(transcript: Transcript) -> str | None:
 
 
 def _note(bank: ProjectBank | LifeBank, text: str, settings: HindsightSettings) -> str:
+    from langchain_hindsight.redaction import redact  # its patterns are slow to compile
+
     def masked(value: str) -> str:
         return redact(value) if settings.retain.redact else value
 

@@ -28,7 +28,6 @@ from pydantic_settings import (
 )
 
 from langchain_hindsight.errors import ConfigurationError
-from langchain_hindsight.redaction import redact
 
 BankTemplate = str | Callable[[Mapping[str, Any]], "str | None"]
 """A bank id, a template over the caller's context (``"life-{user_id}"``), or a function of it."""
@@ -359,6 +358,8 @@ class _ClientVariables(PydanticBaseSettingsSource):
 
 def _plain(error: ValidationError) -> str:
     """What was wrong, without pydantic's links and without the value where it may be a secret."""
+    from langchain_hindsight.redaction import redact  # its patterns take a while to compile
+
     lines = []
     for one in error.errors(include_url=False, include_context=False, include_input=True):
         name = ".".join(str(part) for part in one["loc"]) or "settings"

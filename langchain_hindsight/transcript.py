@@ -18,7 +18,6 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 from langchain_hindsight.fence import INJECTED_KEY, strip_recalled
-from langchain_hindsight.redaction import redact, redact_value
 
 if TYPE_CHECKING:
     from langchain_core.messages import BaseMessage
@@ -226,6 +225,8 @@ def content(line: Line, *, mask: bool, max_chars: int) -> tuple[str, int]:
     Returns:
         The text, and how many characters were cut.
     """
+    from langchain_hindsight.redaction import redact, redact_value  # slow to compile
+
     said = line.said[: max_chars + _MASK_MARGIN]
     parts = [redact(said) if mask else said] if said else []
     for name, arguments in line.calls:

@@ -22,12 +22,16 @@ def closed_port() -> int:
 def answering(
     status: int = 200, body: bytes = HTML, *, kind: str = "text/html", headers: dict | None = None
 ) -> Iterator[ThreadingHTTPServer]:
-    """A server that gives every request one answer; its ``asked`` counts them."""
+    """A server that gives every request one answer.
+
+    Its ``asked`` counts the requests, its ``seen`` holds them: path, headers and body.
+    """
 
     class Handler(BaseHTTPRequestHandler):
         def answer(self) -> None:
             self.server.asked += 1
-            self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            body_sent = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            self.server.seen.append((self.path, dict(self.headers), body_sent))
             self.send_response(status)
             self.send_header("Content-Type", kind)
             self.send_header("Content-Length", str(len(body)))
@@ -43,6 +47,7 @@ def answering(
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.asked = 0
+    server.seen = []
     server.url = f"http://127.0.0.1:{server.server_address[1]}"
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()

@@ -49,13 +49,13 @@ def unused(hindsight_url, filled):
 def built(monkeypatch):
     """One entry for each client that is built."""
     made = []
-    build = gateway._new_client
+    build = gateway._new_connection
 
     def noted(*args):
         made.append(args)
         return build(*args)
 
-    monkeypatch.setattr(gateway, "_new_client", noted)
+    monkeypatch.setattr(gateway, "_new_connection", noted)
     return made
 
 
@@ -351,7 +351,8 @@ def test_a_key_from_the_environment_goes_out_with_every_request(
     request = aiohttp.ClientSession._request
 
     async def watched(self, method, url, **options):
-        sent.append((str(url), dict(options["headers"]).get("Authorization")))
+        headers = {**self.headers, **(options.get("headers") or {})}
+        sent.append((str(url), headers.get("Authorization")))
         return await request(self, method, url, **options)
 
     monkeypatch.setattr(aiohttp.ClientSession, "_request", watched)

@@ -635,8 +635,8 @@ def test_callers_that_come_at_once_build_one_client(memory, monkeypatch):
     from langchain_hindsight import gateway
 
     built = []
-    build = gateway._new_client
-    monkeypatch.setattr(gateway, "_new_client", lambda *a: built.append(1) or build(*a))
+    build = gateway._new_connection
+    monkeypatch.setattr(gateway, "_new_connection", lambda *a: built.append(1) or build(*a))
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda n: memory.recall(f"When, {n}?"), range(8)))
     assert len(built) == 1

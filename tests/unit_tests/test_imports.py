@@ -72,6 +72,12 @@ def test_the_client_and_the_extras_stay_unloaded_until_they_are_needed(name):
     assert not heavy & loaded_after(f"from langchain_hindsight import {name}")
 
 
+@pytest.mark.parametrize("name", ["DualBankMemory", "HindsightRetriever"])
+def test_what_masks_credentials_stays_unloaded_until_something_is_masked(name):
+    unloaded = "import sys; assert 'langchain_hindsight.redaction' not in sys.modules"
+    loaded_after(f"from langchain_hindsight import {name}; {unloaded}")
+
+
 def test_constructing_a_memory_starts_no_thread_and_loads_no_client():
     code = (
         "import threading; from langchain_hindsight import DualBankMemory\n"
