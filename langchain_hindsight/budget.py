@@ -117,9 +117,10 @@ def rank(query: str, memories: Sequence[RecalledMemory]) -> list[RecalledMemory]
     """Order a bank's memories, best first.
 
     Where the server reranked them, its order stands. Otherwise the rank by words in common with the
-    query (BM25 over these memories; English is stemmed and loses its stop words, scripts without
-    blanks are compared by pairs of characters, other languages word by word) is fused with the rank
-    by the server's semantic score, or with the server's own order where it gave none.
+    query (BM25 over these memories and what was said right before each; English is stemmed and
+    loses its stop words, scripts without blanks are compared by pairs of characters, other
+    languages word by word) is fused with the rank by the server's semantic score, or with the
+    server's own order where it gave none.
 
     Args:
         query: What was searched for.
@@ -130,7 +131,7 @@ def rank(query: str, memories: Sequence[RecalledMemory]) -> list[RecalledMemory]
     """
     if any(memory.scores.get("reranker") is not None for memory in memories):
         return list(memories)
-    lexical = _bm25(query, [memory.text for memory in memories])
+    lexical = _bm25(query, [f"{memory.text}\n{memory.context or ''}" for memory in memories])
     semantic = [memory.scores.get("semantic") for memory in memories]
     if all(score is None for score in semantic):
         semantic = [float(-place) for place in range(len(memories))]

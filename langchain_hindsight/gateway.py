@@ -569,6 +569,7 @@ def _memory(found: Mapping[str, Any]) -> RecalledMemory:
         date=_aware(found.get("occurred_start") or found.get("mentioned_at")),
         scores={name: score for name, score in scores.items() if isinstance(score, int | float)},
         document_id=found.get("document_id"),
+        context=found.get("context"),
     )
 
 

@@ -32,6 +32,8 @@ class RecalledMemory:
     scores: Mapping[str, float] = field(default_factory=dict)
     """``final``, ``semantic``, ``keyword``, ``reranker``, those that the server gave."""
     document_id: str | None = None
+    context: str | None = None
+    """What it was retained with; it helps to find and rank the memory, and is never injected."""
 
 
 @dataclass(frozen=True, slots=True)

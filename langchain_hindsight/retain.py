@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import json
 import logging
 import threading
@@ -38,6 +39,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _CONTEXT_CHARS = 300
+"""What is kept as context of one earlier message."""
+_CONTEXT_MESSAGES = 2
+"""How many earlier messages are context; measured, see the documentation on quality."""
 _CONTEXT_SOURCE_CHARS = 8_000
 _LOOK_EVERY = 0.2
 _STOP_GRACE = 0.2
@@ -540,12 +544,12 @@ class _Drafts:
         return self._texts[index, limit]
 
     def _context(self, index: int, hidden: Container[int]) -> str | None:
-        """What was said before, so that a lone "yes, do that" can be understood."""
-        before = next(self._transcript.speech(index), None)
-        if before is None or before[0] in hidden:
-            return None
+        """What was said before, so that a lone "yes, do that" can be understood and found."""
         limit = min(_CONTEXT_SOURCE_CHARS, self._kept.max_chars)
-        return "Before this, " + shortened(self._text(before[0], limit), _CONTEXT_CHARS)
+        before = itertools.islice(self._transcript.speech(index), _CONTEXT_MESSAGES)
+        shown = itertools.takewhile(lambda at: at not in hidden, (at for at, _ in before))
+        said = [shortened(self._text(at, limit), _CONTEXT_CHARS) for at in shown]
+        return "Before this, " + "\n".join(reversed(said)) if said else None
 
 
 def _scope(server: str, bank: ProjectBank | LifeBank, thread: str = "") -> Scope:

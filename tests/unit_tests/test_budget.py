@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+from dataclasses import replace
 
 import pytest
 from hypothesis import example, given
@@ -227,6 +228,14 @@ def test_ranking_drops_and_adds_nothing(found, query):
 def test_words_in_common_bring_a_memory_forward(query, wanted):
     other = ["Alice likes tea.", "It is what it was when we did.", "The sky is blue.", "茶が好き"]
     assert rank(query, texts(*other, wanted))[0].text == wanted
+
+
+def test_an_answer_is_ranked_by_what_it_answers_too():
+    asked = "How long are raw webhook payloads kept?"
+    [answer] = texts("Make it 180 days.", scores={"semantic": 0.4})
+    answer = replace(answer, context="Shall we keep raw webhook payloads for 90 days?")
+    others = texts("Raw meat is kept cold.", "How long?", "Kept long.", scores={"semantic": 0.3})
+    assert rank(asked, [*others, answer])[0] is answer
 
 
 def test_a_server_that_reranked_keeps_its_order():

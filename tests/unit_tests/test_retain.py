@@ -129,7 +129,7 @@ def test_context_reaches_back_to_what_was_retained_before(open_retainer, server)
         BANK, [*turn("a", "Shall I?"), HumanMessage("yes", id="y")], thread_id="t"
     )
     retainer.flush(10)
-    assert sent_items(server)[-1]["context"] == "Before this, assistant: Shall I?"
+    assert sent_items(server)[-1]["context"] == "Before this, user: a\nassistant: Shall I?"
 
 
 def test_a_turn_joins_its_messages_and_what_they_carry(open_retainer, server):
@@ -140,7 +140,18 @@ def test_a_turn_joins_its_messages_and_what_they_carry(open_retainer, server):
     assert first["content"] == "user: a\n\nassistant: b"
     assert first["metadata"]["message_ids"] == "id-a,id-b"
     assert first["metadata"]["role"] == "human,ai"
-    assert second["context"] == "Before this, assistant: b"
+    assert second["context"] == "Before this, user: a\nassistant: b"
+
+
+def test_context_is_short_and_never_what_is_off_the_record(open_retainer, server):
+    retainer = open_retainer()
+    retainer.retain_transcript(BANK, turn("a", "b"), thread_id="t")
+    retainer.retain_transcript(BANK, turn("a", "b", "c", "d"), thread_id="t", keep=False)
+    retainer.retain_transcript(BANK, turn("a", "b", "c", "d", "e" * 400, "f"), thread_id="t")
+    retainer.flush(10)
+    *_, asked, answered = sent_items(server)
+    assert asked["context"] is None
+    assert answered["context"] == f"Before this, user: {'e' * 293}…"
 
 
 def test_every_metadata_value_is_a_string(open_retainer, server):
