@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import Stemmer
 
-from langchain_hindsight.fence import Role, bullet, clean, contains_block, frame
+from langchain_hindsight.fence import Line, Role, clean, contains_block, frame, line
 
 if TYPE_CHECKING:
     from langchain_hindsight.recall_result import RecalledMemory
@@ -160,17 +160,26 @@ def fit(memories: Sequence[RecalledMemory], *, limit: int, role: Role) -> Fit:
     room = limit - _overhead(role)
     if room <= 0 or not memories:
         return Fit(dropped=len(memories))
-    bullets = [bullet(memory) for memory in memories]
-    chosen: list[tuple[RecalledMemory, str]] = []
+    lines = [line(memory) for memory in memories]
+    days = list({one.day for one in lines} - {""})
+    costs = _counts([f"{text}\n" for text in (*(one.bullet for one in lines), *days)])
+    day_costs = {"": 0, **dict(zip(days, costs[len(lines) :], strict=True))}
+    named = {""}
+    chosen: list[tuple[RecalledMemory, Line]] = []
     left = room
-    costs = _counts([f"{shown}\n" for shown in bullets])
-    for memory, shown, cost in zip(memories, bullets, costs, strict=True):
-        if shown and cost <= left:
-            left -= cost
+    for memory, shown, cost in zip(memories, lines, costs, strict=False):
+        whole = cost + (0 if shown.day in named else day_costs[shown.day])
+        if shown.bullet and whole <= left:
+            left -= whole
+            named.add(shown.day)
             chosen.append((memory, shown))
     if not chosen:
-        trimmed = next(filter(None, (_trimmed(memory, room) for memory in memories)), None)
-        chosen = [(trimmed, bullet(trimmed))] if trimmed else []
+        tries = (
+            _trimmed(memory, room - day_costs[one.day])
+            for memory, one in zip(memories, lines, strict=True)
+        )
+        trimmed = next(filter(None, tries), None)
+        chosen = [(trimmed, line(trimmed))] if trimmed else []
     tokens = _section_tokens(chosen, role)
     while tokens > limit:  # the costs add up exactly; a cap is a promise all the same
         chosen.pop()
@@ -188,11 +197,11 @@ def _counts(texts: Sequence[str]) -> list[int]:
 @lru_cache(maxsize=2)
 def _overhead(role: Role) -> int:
     """The tokens of a section without its bullets."""
-    with_one, one = _counts([frame({role: ["- a"]}), "- a\n"])
+    with_one, one = _counts([frame({role: [Line("- a")]}), "- a\n"])
     return with_one - one
 
 
-def _section_tokens(chosen: Sequence[tuple[RecalledMemory, str]], role: Role) -> int:
+def _section_tokens(chosen: Sequence[tuple[RecalledMemory, Line]], role: Role) -> int:
     return count_tokens(frame({role: [shown for _, shown in chosen]})) if chosen else 0
 
 
@@ -208,7 +217,7 @@ def _trimmed(memory: RecalledMemory, room: int) -> RecalledMemory | None:
         if not ends:
             return None
         shorter = replace(memory, text=clean(whole[: ends[-1]] + _TRIMMED))
-        excess = count_tokens(f"{bullet(shorter)}\n") - room
+        excess = count_tokens(f"{line(shorter).bullet}\n") - room
         if excess <= 0:
             return shorter
         size -= excess

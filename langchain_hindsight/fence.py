@@ -1,9 +1,10 @@
 """The block in which recalled memory reaches a model, and the way back out of it.
 
 One block holds at most two sections. Every memory is a bullet; its further lines are indented, so
-that no text can look like a heading, a bullet or the fence. Promises: for any Unicode, `parse`
+that no text can look like a heading, a day, a bullet or the fence. Memories of one day share a line
+that names it, which costs a third less than naming it with each. Promises: for any Unicode, `parse`
 gives back exactly the memories put into `render` (as `clean` leaves them); the same memories make
-the same bytes; and the Project section does not depend on the Life section. Both a section and a
+the same bytes; and the Project section does not depend on the Life section. A section, a day and a
 bullet start behind a newline with a character that no token joins to one, so that their token
 counts add up: `budget` rests on that.
 
@@ -16,7 +17,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC
 from functools import lru_cache
+from itertools import chain
 from typing import TYPE_CHECKING, Literal
 
 from langchain_hindsight.lookalikes import disarm, readable
@@ -40,7 +43,8 @@ Role = Literal["project", "life"]
 _OPEN = f"<{FENCE_TAG}>"
 _CLOSE = f"</{FENCE_TAG}>"
 _HEADINGS: dict[Role, str] = {"project": "Project memory", "life": "Personal memory"}
-_META = re.compile(r"\((?:observation|(?:observation, )?\d{4,}-\d\d-\d\d)\) ")
+_OBSERVATION = "(observation) "
+_DAY = re.compile(r"\d{4}-\d\d-\d\d UTC")
 _BLANK_LINES = re.compile(r"\n{3,}")
 
 _BLOCKS = BlockFinder.of(FENCE_TAG, STATEMENT)
@@ -77,35 +81,50 @@ def render(project: Sequence[RecalledMemory], life: Sequence[RecalledMemory]) ->
     Returns:
         The block, ``""`` when no memory has any text.
     """
-    return frame(
-        {"project": [bullet(one) for one in project], "life": [bullet(one) for one in life]}
-    )
+    return frame({"project": [line(one) for one in project], "life": [line(one) for one in life]})
 
 
-def frame(bullets: dict[Role, list[str]]) -> str:
-    """Put fence, statement and headings around bullets; ``""`` when there are none."""
-    lines = [_OPEN, STATEMENT]
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One memory as it stands in its section."""
+
+    bullet: str
+    """``""`` when it has no text."""
+    day: str = ""
+    """The line under which it stands, ``""`` where its date is not known."""
+
+
+def frame(lines: dict[Role, list[Line]]) -> str:
+    """Put fence, statement, headings and days around lines; ``""`` when there are none.
+
+    What has no date comes first, then each day, in the order of its best memory.
+    """
+    shown = [_OPEN, STATEMENT]
     for role, heading in _HEADINGS.items():
-        shown = [one for one in bullets.get(role, ()) if one]
-        if shown:
-            lines += [heading, *shown]
-    return "\n".join([*lines, _CLOSE]) if len(lines) > 2 else ""  # noqa: PLR2004 - fence, statement
+        days: dict[str, list[str]] = {"": []}
+        for one in lines.get(role, ()):
+            if one.bullet:
+                days.setdefault(one.day, [one.day]).append(one.bullet)
+        bullets = list(chain.from_iterable(days.values()))
+        if bullets:
+            shown += [heading, *bullets]
+    return "\n".join([*shown, _CLOSE]) if len(shown) > 2 else ""  # noqa: PLR2004 - fence, statement
 
 
-def bullet(memory: RecalledMemory) -> str:
-    """One memory as it stands in its section; ``""`` when it has no text."""
+def line(memory: RecalledMemory) -> Line:
+    """One memory as it stands in its section."""
     text = clean(memory.text)
     if not text:
-        return ""
-    facts = ["observation"] if memory.type == "observation" else []
-    if memory.date is not None:
-        facts.append(memory.date.date().isoformat())
-    head = f"- ({', '.join(facts)}) " if facts else "- "
-    if not facts and _META.match(text):
-        # The text itself starts like a date: on the next line it cannot be taken for ours.
-        head = "-\n"
+        return Line("")
+    head = "- "
+    if memory.type == "observation":
+        head = f"- {_OBSERVATION}"
+    elif text.startswith(_OBSERVATION):
+        head = "-\n"  # on the next line, the text's own words cannot be taken for ours
     first, *rest = f"{head}{text}".split("\n")
-    return "\n".join([first, *(f"  {line}" if line else "" for line in rest)])
+    bullet = "\n".join([first, *(f"  {one}" if one else "" for one in rest)])
+    when = memory.date
+    return Line(bullet, "" if when is None else f"{when.astimezone(UTC).date().isoformat()} UTC")
 
 
 def parse(text: str) -> Parsed:
@@ -115,7 +134,7 @@ def parse(text: str) -> Parsed:
         text: What `render` made, with anything before and behind it.
 
     Returns:
-        The memories' texts as `clean` left them.
+        The memories' texts as `clean` left them, in the order of the block.
     """
     _, found, inside = text.partition(f"{_OPEN}\n{STATEMENT}\n")
     if not found:
@@ -126,10 +145,8 @@ def parse(text: str) -> Parsed:
         if line in sections:
             current = sections[line]
         elif line.startswith("-"):
-            current.append(
-                [_META.sub("", line[2:], count=1) if _META.match(line[2:]) else line[2:]]
-            )
-        elif current:
+            current.append([line[2:].removeprefix(_OBSERVATION)])
+        elif current and not _DAY.fullmatch(line):
             current[-1].append(line[2:])
     project, life = (
         tuple("\n".join(lines).strip("\n") for lines in section) for section in sections.values()

@@ -574,14 +574,14 @@ def _memory(found: Mapping[str, Any]) -> RecalledMemory:
 
 
 def _aware(stamp: str | None) -> datetime | None:
-    """A time with a zone; one that the server gave without is UTC."""
+    """A time in UTC; one that the server gave without a zone is in it already."""
     if not stamp:
         return None
     try:
         parsed = datetime.fromisoformat(stamp)
-    except ValueError:
+        return parsed.astimezone(UTC) if parsed.tzinfo else parsed.replace(tzinfo=UTC)
+    except (ValueError, OverflowError):
         return None
-    return parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)
 
 
 def _detail(error: Exception) -> str:

@@ -11,7 +11,7 @@ import textwrap
 import time
 import urllib.parse
 from collections.abc import Callable
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta, timezone
 from datetime import time as clock
 from html import escape
 
@@ -21,7 +21,6 @@ from hypothesis import strategies as st
 
 from langchain_hindsight.fence import (
     STATEMENT,
-    bullet,
     clean,
     contains_block,
     parse,
@@ -157,7 +156,11 @@ def memory(text: str, **fields: object) -> RecalledMemory:
 
 
 def cleaned(of: list[RecalledMemory]) -> tuple[str, ...]:
-    return tuple(filter(None, (clean(one.text) for one in of)))
+    """What a section holds, in its order: the undated first, then day by day."""
+    shown = [one for one in of if clean(one.text)]
+    days = list(dict.fromkeys(one.date and one.date.date() for one in shown))
+    shown.sort(key=lambda one: (one.date is not None, days.index(one.date and one.date.date())))
+    return tuple(clean(one.text) for one in shown)
 
 
 @given(memories, memories)
@@ -181,8 +184,9 @@ def test_no_line_of_a_memory_can_pass_for_a_heading_or_a_bullet(project, life):
     lines = render(project, life).split("\n")
     starts = [line for line in lines if line.startswith("-")]
     assert len(starts) == len(cleaned(project)) + len(cleaned(life))
-    assert all(line.startswith(("- ", "  ")) or line in {"", "-"} for line in lines[3:-1]
-               if line not in {"Project memory", "Personal memory"})  # fmt: skip
+    headings = re.compile(r"Project memory|Personal memory|\d{4}-\d\d-\d\d UTC")
+    others = [line for line in lines[3:-1] if not headings.fullmatch(line)]
+    assert all(line.startswith(("- ", "  ")) or line in {"", "-"} for line in others)
     assert lines.count("Project memory") == bool(cleaned(project))
     assert lines.count("Personal memory") == bool(cleaned(life))
 
@@ -267,21 +271,36 @@ def test_what_cannot_be_seen_is_dropped(text, shown):
     assert clean(text) == shown
 
 
-def test_a_memory_shows_its_date_and_says_when_it_is_an_observation():
-    when = datetime(2024, 3, 5, 23, 59, tzinfo=UTC)
-    assert bullet(memory("Uses Go.")) == "- Uses Go."
-    assert bullet(memory("Uses Go.", date=when, type="world")) == "- (2024-03-05) Uses Go."
-    assert bullet(memory("Uses Go.", type="observation")) == "- (observation) Uses Go."
-    assert (
-        bullet(memory("A\nB", date=when, type="observation"))
-        == "- (observation, 2024-03-05) A\n  B"
+def test_memories_stand_under_their_day_in_utc_and_say_when_they_are_observations():
+    late = datetime(2024, 3, 5, 22, tzinfo=timezone(-timedelta(hours=5)))
+    shown = render(
+        [
+            memory("Uses Go.", date=late, type="world"),
+            memory("A\nB", date=datetime(2024, 3, 5, tzinfo=UTC), type="observation"),
+            memory("No date."),
+            memory("Same day.", date=datetime(2024, 3, 6, tzinfo=UTC)),
+        ],
+        (),
     )
+    assert shown.split("\n")[2:-1] == [
+        "Project memory",
+        "- No date.",
+        "2024-03-06 UTC",
+        "- Uses Go.",
+        "- Same day.",
+        "2024-03-05 UTC",
+        "- (observation) A",
+        "  B",
+    ]
 
 
-@given(st.dates())
-def test_a_date_is_read_back_out_of_any_year(day: date):
+@given(
+    st.dates(), st.sampled_from(["1999-01-01 UTC", "(observation) x", "- x", "a\n1999-01-01 UTC"])
+)
+def test_a_day_of_any_year_and_texts_that_look_like_ours_are_read_back(day: date, text):
     when = datetime.combine(day, clock(), UTC)
-    assert parse(render([memory("(1999-01-01) x", date=when)], ())).project == ("(1999-01-01) x",)
+    for one in (memory(text, date=when), memory(text), memory(text, type="observation")):
+        assert parse(render([one], ())).project == (text,)
 
 
 def test_nothing_to_show_makes_no_block():
