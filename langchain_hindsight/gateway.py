@@ -26,6 +26,7 @@ from langchain_hindsight._version import __version__
 from langchain_hindsight.background_loop import BackgroundLoop
 from langchain_hindsight.errors import ConfigurationError, HindsightError
 from langchain_hindsight.fork import abandon, on_fork_in_child
+from langchain_hindsight.outbox.address import address_of
 from langchain_hindsight.recall_result import RecalledMemory
 
 if TYPE_CHECKING:
@@ -140,6 +141,7 @@ class Gateway:
     def _forget(self) -> None:
         self._connection: _Connection | None = None
         self._key: str | None = None
+        self._key_known = False
         self._connecting: asyncio.Task[_Connection] | None = None
         self._retired: list[_Connection] = []
         self._auth_said = False
@@ -147,6 +149,19 @@ class Gateway:
     def _renew(self) -> None:
         abandon(self._connection, self._connecting, *self._retired)
         self._forget()
+
+    def address(self) -> str:
+        """Whom entries of the outbox are meant for: this server, and the holder of this key.
+
+        Asks for the key if that was not done yet.
+
+        Raises:
+            ConfigurationError: If the function that gives the key fails.
+        """
+        if not self._key_known:
+            self._key = self._read_key()
+            self._key_known = True
+        return address_of(self.url, self._key)
 
     async def retain(
         self, bank_id: str, items: Sequence[Mapping[str, Any]], *, operation_id: str
@@ -393,6 +408,7 @@ class Gateway:
     async def _connect(self) -> _Connection:
         try:
             self._key = await asyncio.to_thread(self._prepare)
+            self._key_known = True
             self._connection = _new_connection(self._address, self._key, 2 * self._timeout)
         finally:
             self._connecting = None

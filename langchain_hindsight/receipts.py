@@ -46,6 +46,8 @@ class FlushReport:
     dead: int = 0
     """Became dead letters during this flush."""
     timed_out: bool = False
+    elsewhere: int = 0
+    """Wait for another server, or for another key of this one, and were not touched."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,9 @@ class OutboxStatus:
     paused: tuple[str, ...] = ()
     """Banks whose server refused the key."""
     other_servers: Mapping[str, int] = field(default_factory=dict)
-    """Entries that wait for another server, by its URL."""
+    """Entries that wait for another server, or for another key of this one, by address.
+
+    An address is a server's URL and, where there is a key, its fingerprint behind a ``#``.
+    """
     durable: bool = True
     """False while entries cannot be written to disk."""

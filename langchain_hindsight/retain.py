@@ -18,10 +18,12 @@ from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
+from uuid import uuid4
 
 from langchain_hindsight.banks import LifeBank, ProjectBank
-from langchain_hindsight.errors import HindsightError
+from langchain_hindsight.errors import ConfigurationError, HindsightError
 from langchain_hindsight.fork import abandon, on_fork_in_child
+from langchain_hindsight.outbox.address import address_of, server_in
 from langchain_hindsight.receipts import FlushReport, OutboxStatus, RetainReceipt
 from langchain_hindsight.templates import Role
 from langchain_hindsight.transcript import Line, Transcript, clean, content, shortened
@@ -78,6 +80,7 @@ class Retainer:
         self._disk: _Outlet | None = None
         self._memory: _Outlet | None = None
         self._disk_error: str | None = None
+        self._written_as: str | None = None
         self._guard = threading.Lock()
         self._changed = threading.Condition()
         if settings.outbox.url is not None:
@@ -131,7 +134,7 @@ class Retainer:
             thread = thread_id or _unnamed(transcript)
             if thread is None:
                 return RetainReceipt("skipped", "there is nothing to keep", bank.bank_id)
-            scope = _scope(self._gateway.url, bank, thread)
+            scope = _scope(self._address(), bank, thread)
             drafts = _Drafts(transcript, bank, thread, self._settings, keep=keep)
             new = store.retain(scope, transcript, drafts.at, keep=keep)
             if not keep:
@@ -208,14 +211,15 @@ class Retainer:
             return RetainReceipt("skipped", "the text is blank", bank.bank_id)
         payload = _note(bank, text, self._settings)
         started = time.time()
-        scope = _scope(self._gateway.url, bank)
-        written = self._write(bank.bank_id, lambda store: store.add_note(scope, payload))
+        written = self._write(
+            bank.bank_id, lambda store: store.add_note(_scope(self._address(), bank), payload)
+        )
         if isinstance(written, RetainReceipt):
             return written
         outlet, document = written
         try:
             with _plainly():
-                outlet.store.hurry(self._gateway.url, bank.bank_id)
+                outlet.store.hurry(self._address(), bank.bank_id)
                 self._wake(outlet, now=True)
         except HindsightError as error:  # it is written down all the same
             return RetainReceipt("queued", str(error), bank.bank_id, items=1)
@@ -230,28 +234,49 @@ class Retainer:
         Raises:
             HindsightError: If the outbox cannot be read.
         """
-        url = self._gateway.url
-        before, _ = self._counts()
-        started, deadline = time.time(), time.monotonic() + timeout
+        deadline = time.monotonic() + timeout
+        before = self._counted(deadline)
+        started = time.time()
         for outlet, counts in before.items():
             if counts.waiting + counts.in_flight:
                 self._wake(outlet, now=True)
         while True:
             with _plainly():
-                left = sum(outlet.store.left(url, started) for outlet in before)
+                address = self._address()
+                left = sum(outlet.store.left(address, started) for outlet in before)
             remaining = deadline - time.monotonic()
             if not left or remaining <= 0:
                 break
             self._pause(remaining)
         with _plainly():
-            after = [outlet.store.counts(url) for outlet in before]
+            after = [outlet.store.counts(address) for outlet in before]
         earlier = list(before.values())
         return FlushReport(
             delivered=_sum(after, "delivered") - _sum(earlier, "delivered"),
             waiting=_sum(after, "waiting") + _sum(after, "in_flight"),
             dead=max(0, _sum(after, "dead") - _sum(earlier, "dead")),
             timed_out=bool(left),
+            elsewhere=sum(sum(counts.other_servers.values()) for counts in after),
         )
+
+    def _counted(self, deadline: float) -> dict[_Outlet, Counts]:
+        """How each outlet stands, once it is known which entries of other keys are one's own."""
+        counted, _ = self._counts()
+        server = server_in(self._address())
+        unclear = [
+            outlet
+            for outlet, counts in counted.items()
+            if any(server_in(address) == server for address in counts.other_servers)
+            and not outlet.delivery.has_looked
+        ]
+        for outlet in unclear:
+            self._wake(outlet, now=True)
+        while any(not outlet.delivery.has_looked for outlet in unclear):
+            remaining = deadline - time.monotonic()
+            if remaining <= 0:
+                break
+            self._pause(remaining)
+        return self._counts()[0] if unclear else counted
 
     async def aflush(self, timeout: float) -> FlushReport:  # noqa: ASYNC109 - a promise of the surface
         """As `flush`, without blocking the caller's loop."""
@@ -291,13 +316,11 @@ class Retainer:
 
     def start(self) -> None:
         """Deliver what an earlier process left behind, where there is an outbox already."""
-        from pathlib import Path
-
-        from langchain_hindsight.outbox.place import is_file, outbox_url
-
-        url = outbox_url(self._settings.outbox)
-        if not is_file(url) or Path(str(url.database)).exists():
-            self._wake(self._on_disk())
+        disk = self._on_disk()
+        with _plainly():
+            there = disk.store.exists()
+        if there:
+            self._wake(disk)
 
     def stop(self, timeout: float) -> None:
         """Deliver for at most a time, then stop; the rest stays on disk. Again is harmless.
@@ -358,7 +381,7 @@ class Retainer:
         self._disk_error = reason
 
     def _say_lost(self, memory: _Outlet) -> None:
-        counts = memory.store.counts(self._gateway.url)
+        counts = memory.store.counts(self._address())
         if counts.waiting + counts.in_flight:
             _logger.error(
                 "%d entries that could not be written to disk were not delivered, and are lost.",
@@ -400,20 +423,46 @@ class Retainer:
             outlet.delivery.wake(now=now)
 
     def _counts(self) -> tuple[dict[_Outlet, Counts], str | None]:
-        """How each outlet stands, and why the disk cannot be read where memory has taken over."""
-        url = self._gateway.url
+        """How each outlet stands, and why the disk cannot be read where memory has taken over.
+
+        An outbox that is not there yet holds nothing, and is not made to say so.
+        """
         found = {}
         error = None
         try:
             with _plainly():
-                found[self._on_disk()] = self._on_disk().store.counts(url)
+                disk = self._on_disk()
+                if disk.store.exists():
+                    found[disk] = disk.store.counts(self._address())
         except HindsightError as unread:
             if self._memory is None:
                 raise
             error = str(unread)
         if self._memory is not None:
-            found[self._memory] = self._memory.store.counts(url)
+            found[self._memory] = self._memory.store.counts(self._address())
         return found, error
+
+    def _address(self) -> str:
+        """Whom entries are meant for; what this memory wrote under an earlier key comes along.
+
+        While the key cannot be had, what is retained is nobody's but this memory's own.
+        """
+        before = self._written_as
+        try:
+            address = self._gateway.address()
+        except ConfigurationError:  # the delivery asks too, and says so
+            return self._keyless(before)
+        if before not in {None, address}:
+            for outlet in (self._disk, self._memory):
+                if outlet is not None:
+                    outlet.store.readdress(str(before), address)
+        self._written_as = address
+        return address
+
+    def _keyless(self, before: str | None) -> str:
+        if before is None:
+            before = self._written_as = address_of(self._gateway.url, uuid4().hex)
+        return before
 
     def _on_disk(self) -> _Outlet:
         if self._disk is None:
@@ -436,6 +485,7 @@ class Retainer:
             self._gateway,
             store,
             self._settings,
+            address=self._address,
             on_accepted=self._on_accepted,
             on_change=self._notify,
         )

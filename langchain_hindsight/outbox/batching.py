@@ -96,13 +96,19 @@ def plan(entries: Sequence[Entry], *, unit: Unit, limit: int, busy: Collection[s
     return items
 
 
-def operation_id(bank_id: str, items: Iterable[Item]) -> str:
-    """A UUID that names a request by its members."""
+def operation_id(home: str, bank_id: str, items: Iterable[Item]) -> str:
+    """A UUID that names a request by where it goes and by its members.
+
+    Args:
+        home: The address under which the bank was first known.
+        bank_id: The bank.
+        items: What the request holds.
+    """
     members = [
         [item.document, *([entry.fingerprint, entry.revision] for entry in item.entries)]
         for item in items
     ]
-    return str(uuid5(NAMESPACE, json.dumps([bank_id, members])))
+    return str(uuid5(NAMESPACE, json.dumps([home, bank_id, members])))
 
 
 def _grouped(entries: Sequence[Entry], unit: Unit) -> list[list[Entry]]:

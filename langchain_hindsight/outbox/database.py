@@ -18,7 +18,7 @@ from sqlalchemy.exc import DatabaseError, DBAPIError, IntegrityError
 from langchain_hindsight.errors import HindsightError
 from langchain_hindsight.fork import abandon, hold_for_fork
 from langchain_hindsight.outbox.damage import says_damaged, set_aside
-from langchain_hindsight.outbox.engine import BUSY_TIMEOUT_MS, READS, open_engine
+from langchain_hindsight.outbox.engine import BUSY_TIMEOUT_MS, READS, is_there, open_engine
 from langchain_hindsight.outbox.place import is_file, outbox_url
 from langchain_hindsight.settings import OutboxSettings
 
@@ -74,6 +74,10 @@ class Database:
         abandon(self._engine, self._reader, self._writer, self._lock)
         self._forget()
 
+    def exists(self) -> bool:
+        """Whether there is an outbox already; looking makes none."""
+        return self._engine is not None or is_there(self._url)
+
     def close(self) -> None:
         """Close the connections; a use after this opens them again.
 
@@ -91,13 +95,13 @@ class Database:
     def _close(self) -> None:
         with self._lock:
             open_ones = (self._reader, self._writer)
-            engine = self._engine
+            opened = self._engine
             self._reader = self._writer = self._engine = None
             for connection in open_ones:
                 if connection is not None:
                     connection.close()
-            if engine is not None:
-                engine.dispose()
+            if opened is not None:
+                opened.dispose()
 
     def run(self, work: Callable[[Connection], T], *, reads: bool = False) -> T:
         """One transaction; run again where another process was in the way, or the file damaged.

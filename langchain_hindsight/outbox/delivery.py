@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import queue
 import random
 import threading
@@ -25,6 +26,7 @@ from langchain_hindsight.gateway import Gateway, GatewayError
 from langchain_hindsight.outbox import leases
 from langchain_hindsight.outbox.batching import Batch, Unit
 from langchain_hindsight.outbox.leases import Lane
+from langchain_hindsight.outbox.readdress import Stranger
 from langchain_hindsight.outbox.store import Store
 from langchain_hindsight.settings import HindsightSettings
 from langchain_hindsight.templates import missions_of
@@ -119,6 +121,8 @@ class Delivery:
     Args:
         gateway: The server.
         store: Where the entries are.
+        address: Gives whom the entries are meant for; asked anew with each round, since a key may
+            be replaced.
         settings: How long to try and how much to send at once.
         on_accepted: Called with a bank's id when it has taken or stored something.
         on_change: Called when something was settled or failed; must not block.
@@ -130,6 +134,7 @@ class Delivery:
         store: Store,
         settings: HindsightSettings,
         *,
+        address: Callable[[], str],
         on_accepted: Callable[[str], None],
         on_change: Callable[[], None],
     ) -> None:
@@ -139,7 +144,10 @@ class Delivery:
         self._settings = settings
         self._on_accepted = on_accepted
         self._on_change = on_change
-        self._server = gateway.url
+        self._address = address
+        self._looked_at: str | None = None
+        self._look_again = 0.0
+        self._looking: asyncio.Task[None] | None = None
         self._guard = threading.Lock()
         self._running: Future[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -199,6 +207,7 @@ class Delivery:
         self._wanted = asyncio.Event()
         self._database = DatabaseThread()
         self._lanes = {}
+        self._looked_at = self._looking = None
         self._woken = False
         try:
             await self._survive(self._resume)
@@ -213,9 +222,45 @@ class Delivery:
 
     async def _resume(self) -> float:
         """A new process may hold the key that a bank was waiting for."""
-        await self._database_call(self._store.hurry, self._server)
+        address = await self._database_call(self._address)
+        await self._database_call(self._store.hurry, address)
         await self._database_call(self._store.prune)
         return 0.0
+
+    async def _take_over(self, address: str) -> None:
+        """Take over what was written under an earlier key, once it is certain to be one's own."""
+        self._look_again = time.monotonic() + IDLE
+        try:
+            others = await self._database_call(self._store.strangers, address)
+            lone = not any(one.worked for one in others)
+            for one in others:
+                if await self._is_own(one, lone=lone):
+                    await self._database_call(self._store.readdress, one.address, address)
+                    _logger.info("What was retained under an earlier key is delivered from now on")
+            self._look_again = math.inf
+        except HindsightError as error:
+            _logger.debug("Whose the entries of other keys are is not known yet: %s", error)
+        except Exception as error:  # noqa: BLE001 - the delivery outlives every fault
+            _logger.warning("The outbox cannot be read: %s", _plain(error))
+        finally:
+            self._looked_at = address
+            self._changed()
+            self._signal()
+
+    async def _is_own(self, other: Stranger, *, lone: bool) -> bool:
+        """Whether another address leads to the same memory.
+
+        It does where the server knows, under this key, a request that it took under the other. Of a
+        key that the server refused, and never took anything from, there is nothing to be known: it
+        is taken for a mistyped one where no other key was ever good for anything.
+        """
+        if other.operation_id is not None:
+            found = await self._gateway.operation_status(other.bank_id, other.operation_id)
+            return found.status != "not_found"
+        if other.refused and lone:
+            await self._gateway.extracts_facts(other.bank_id)  # raises where this key is no good
+            return True
+        return False
 
     async def _survive(self, work: Callable[[], Awaitable[float]]) -> float:
         """Do it, and whatever it raises, go on later."""
@@ -228,20 +273,34 @@ class Delivery:
 
     async def _round(self) -> float:
         """Start what can be started; the seconds to sleep."""
+        address = await self._database_call(self._address)
         if self._hurried:
             self._hurried = False
-            await self._database_call(self._store.hurry, self._server)
+            await self._database_call(self._store.hurry, address)
+        self._look_for_own(address)
         for one in self._lanes.values():
             one.wanted.set()
-        for lane in await self._database_call(self._store.claim, self._server):
+        for lane in await self._database_call(self._store.claim, address):
             if lane.id not in self._lanes:
                 wanted = asyncio.Event()
                 task = asyncio.create_task(self._serve(lane, wanted))
                 self._lanes[lane.id] = _Served(task, wanted)
                 task.add_done_callback(partial(self._left, lane.id))
         served = list(self._lanes)
-        wait = await self._database_call(self._store.next_due, self._server, but=served)
+        wait = await self._database_call(self._store.next_due, address, but=served)
         return IDLE if wait is None else min(max(wait, 0.05), IDLE)
+
+    def _look_for_own(self, address: str) -> None:
+        """Look once, beside everything else, whether other keys' entries are one's own."""
+        if self._looking is not None and not self._looking.done():
+            return
+        if address != self._looked_at or time.monotonic() >= self._look_again:
+            self._looking = asyncio.create_task(self._take_over(address))
+
+    @property
+    def has_looked(self) -> bool:
+        """Whether it was asked already which entries of other keys are one's own."""
+        return self._looked_at is not None
 
     def _left(self, lane_id: int, _: asyncio.Task[None]) -> None:
         self._lanes.pop(lane_id, None)
@@ -270,6 +329,8 @@ class Delivery:
     async def _end(self, heart: asyncio.Task[None]) -> None:
         heart.cancel()
         tasks = [one.task for one in self._lanes.values()]
+        if self._looking is not None:
+            tasks.append(self._looking)
         for task in tasks:
             task.cancel()
         await asyncio.gather(heart, *tasks, return_exceptions=True)

@@ -7,12 +7,13 @@ import os
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy import Connection, Engine, create_engine, event, inspect
 from sqlalchemy.engine import URL
 from sqlalchemy.pool import StaticPool
 
 from langchain_hindsight.outbox.migrations import bring_up_to_date
 from langchain_hindsight.outbox.place import is_file
+from langchain_hindsight.outbox.schema import version
 from langchain_hindsight.settings import OutboxSettings
 
 BUSY_TIMEOUT_MS = 800
@@ -20,6 +21,21 @@ BUSY_TIMEOUT_MS = 800
 
 READS = "hindsight_reads"
 """The execution option of a connection that only reads, and so takes no lock of SQLite's."""
+
+
+def is_there(url: URL) -> bool:
+    """Whether there is an outbox already; looking makes none.
+
+    Raises:
+        SQLAlchemyError: If a PostgreSQL server cannot be reached.
+    """
+    if url.get_backend_name() == "sqlite":
+        return is_file(url) and Path(str(url.database)).exists()
+    engine = _postgresql(url)
+    try:
+        return inspect(engine).has_table(version.name)
+    finally:
+        engine.dispose()
 
 
 def open_engine(url: URL, settings: OutboxSettings) -> Engine:

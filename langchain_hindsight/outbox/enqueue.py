@@ -12,7 +12,7 @@ from sqlalchemy import Connection, CursorResult, bindparam, func, insert, select
 
 from langchain_hindsight.errors import HindsightError
 from langchain_hindsight.outbox.edits import Edit, edits_of
-from langchain_hindsight.outbox.known_thread import FIND_THREAD, KnownThread
+from langchain_hindsight.outbox.known_thread import FIND_THREAD, KnownLane, KnownThread, find_lane
 from langchain_hindsight.outbox.ledger import News, whats_new
 from langchain_hindsight.outbox.room import Room, take_room
 from langchain_hindsight.outbox.schema import WAITING, WITHHELD, entries, lanes, threads
@@ -54,7 +54,7 @@ def find_news(
     connection: Connection, scope: Scope, transcript: Transcript, *, keep: bool
 ) -> Findings:
     """What of a conversation is to be written down."""
-    thread = KnownThread.find(connection, scope.key)
+    thread = KnownThread.find(connection, scope)
     news = whats_new(transcript, thread, keep=keep)
     if thread is None:
         return Findings(news)
@@ -92,19 +92,20 @@ class Writing:
         count = len(self.fresh)
         if self.thread is None:
             lane = _lane(connection, self.scope)
-            known = connection.execute(FIND_THREAD, {"scope": self.scope.key}).first()
+            key = self.scope.key(lane.ledger)
+            known = connection.execute(FIND_THREAD, {"scope": key}).first()
             if known is not None:
                 return None
             made = connection.execute(
                 insert(threads).values(
-                    scope=self.scope.key,
-                    lane=lane,
+                    scope=key,
+                    lane=lane.id,
                     version=1,
                     last_seq=count,
                     length=self.news.length,
                 )
             )
-            return lane, _key(made), 0
+            return lane.id, _key(made), 0
         taken: CursorResult[Any] = connection.execute(
             _CLAIM_THREAD,
             {
@@ -194,7 +195,7 @@ def write_note(connection: Connection, scope: Scope, payload: str, caps: OutboxS
     document = str(uuid4())
     connection.execute(
         insert(entries).values(
-            lane=_lane(connection, scope),
+            lane=_lane(connection, scope).id,
             seq=0,
             fingerprint=uuid5(NAMESPACE_URL, payload).hex,
             speech=False,
@@ -209,14 +210,13 @@ def write_note(connection: Connection, scope: Scope, payload: str, caps: OutboxS
     return document
 
 
-def _lane(connection: Connection, scope: Scope) -> int:
+def _lane(connection: Connection, scope: Scope) -> KnownLane:
     """The bank's lane, made if need be; one that another makes at once is an IntegrityError."""
-    query = select(lanes.c.id).where(lanes.c.server == scope.server, lanes.c.bank == scope.bank_id)
-    found = connection.execute(query).scalar()
+    found = find_lane(connection, scope)
     if found is not None:
-        return int(found)
+        return found
     made = connection.execute(insert(lanes).values(server=scope.server, bank=scope.bank_id))
-    return _key(made)
+    return KnownLane(_key(made), None)
 
 
 def _key(made: CursorResult[Any]) -> int:

@@ -8,8 +8,13 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, bindparam, or_, select
 
 from langchain_hindsight.outbox.ledger import Known
-from langchain_hindsight.outbox.schema import WITHHELD, entries, threads
+from langchain_hindsight.outbox.schema import WITHHELD, entries, lanes, threads
+from langchain_hindsight.outbox.scope import Scope
 from langchain_hindsight.transcript import Transcript
+
+_FIND_LANE = select(lanes.c.id, lanes.c.ledger).where(
+    lanes.c.server == bindparam("at"), lanes.c.bank == bindparam("to")
+)
 
 FIND_THREAD = select(
     threads.c.id, threads.c.lane, threads.c.version, threads.c.last_seq, threads.c.length
@@ -67,6 +72,20 @@ _WITHHELD = select(entries.c.message_id, entries.c.fingerprint).where(
 
 
 @dataclass(frozen=True, slots=True)
+class KnownLane:
+    """A bank at an address, and the address under which its conversations were first known."""
+
+    id: int
+    ledger: str | None
+
+
+def find_lane(connection: Connection, scope: Scope) -> KnownLane | None:
+    """The lane of a scope; None if nothing was ever written down for it."""
+    row = connection.execute(_FIND_LANE, {"at": scope.server, "to": scope.bank_id}).first()
+    return None if row is None else KnownLane(*row)
+
+
+@dataclass(frozen=True, slots=True)
 class KnownThread:
     """What is known of one conversation, read within a transaction."""
 
@@ -78,9 +97,12 @@ class KnownThread:
     length: int
 
     @classmethod
-    def find(cls, connection: Connection, scope: str) -> KnownThread | None:
+    def find(cls, connection: Connection, scope: Scope) -> KnownThread | None:
         """The conversation of a scope; None if it was never seen."""
-        row = connection.execute(FIND_THREAD, {"scope": scope}).first()
+        lane = find_lane(connection, scope)
+        if lane is None:
+            return None
+        row = connection.execute(FIND_THREAD, {"scope": scope.key(lane.ledger)}).first()
         return None if row is None else cls(connection, *row)
 
     def by_id(self, ids: Sequence[str]) -> dict[str, Known]:

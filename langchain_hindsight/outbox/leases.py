@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, and_, exists, not_, or_, select, update
+from sqlalchemy import Connection, and_, exists, func, not_, or_, select, update
 
 from langchain_hindsight.outbox.schema import (
     ACCEPTED,
@@ -34,6 +34,8 @@ class Lane:
     due: float
     failures: int
     paused: bool
+    home: str
+    """The address under which it was first known."""
 
 
 def claim(connection: Connection, server: str, owner: str, longest_wait: float) -> list[Lane]:
@@ -47,7 +49,14 @@ def claim(connection: Connection, server: str, owner: str, longest_wait: float) 
     )
     due = or_(lanes.c.due <= now, lanes.c.due > now + longest_wait)
     query = (
-        select(lanes.c.id, lanes.c.bank, lanes.c.due, lanes.c.failures, lanes.c.paused)
+        select(
+            lanes.c.id,
+            lanes.c.bank,
+            lanes.c.due,
+            lanes.c.failures,
+            lanes.c.paused,
+            func.coalesce(lanes.c.ledger, lanes.c.server),
+        )
         .where(lanes.c.server == server, free, due, _has_work(is_due(now, longest_wait)))
         .with_for_update(skip_locked=True)
     )

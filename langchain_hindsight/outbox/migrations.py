@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Connection, Engine, insert, inspect, select, update
+from typing import Any
+
+from sqlalchemy import Column, Connection, Engine, insert, inspect, select, update
 from sqlalchemy.exc import IntegrityError, ProgrammingError
 
 from langchain_hindsight.errors import ConfigurationError
-from langchain_hindsight.outbox.schema import batches, metadata, usage, version
+from langchain_hindsight.outbox.address import server_of
+from langchain_hindsight.outbox.readdress import move
+from langchain_hindsight.outbox.schema import batches, lanes, metadata, usage, version
 
-SCHEMA_VERSION = 2
-_WITHOUT_PATIENCE = 1
-"""The version in which a request had no back-off of its own."""
+SCHEMA_VERSION = 3
 
 
 class NewerOutboxError(ConfigurationError):
@@ -35,14 +37,6 @@ def _check_version(connection: Connection) -> None:
         connection.execute(insert(usage).values(id=1, entries=0, bytes=0))
         return
     found = connection.execute(select(version.c.version)).scalar_one()
-    if found == _WITHOUT_PATIENCE:
-        for column in (batches.c.failures, batches.c.due):
-            kind = column.type.compile(connection.dialect)
-            connection.exec_driver_sql(
-                f"ALTER TABLE {batches.name} ADD COLUMN {column.name} {kind} NOT NULL DEFAULT 0"
-            )
-        connection.execute(update(version).values(version=SCHEMA_VERSION))
-        return
     if found > SCHEMA_VERSION:
         msg = (
             f"The outbox has schema {found}, written by a newer langchain-hindsight; this one "
@@ -50,3 +44,32 @@ def _check_version(connection: Connection) -> None:
             "place. Nothing was changed."
         )
         raise NewerOutboxError(msg)
+    for step in _STEPS[found - 1 :]:
+        step(connection)
+    if found < SCHEMA_VERSION:
+        connection.execute(update(version).values(version=SCHEMA_VERSION))
+
+
+def _give_requests_patience(connection: Connection) -> None:
+    """From 1: a request has a back-off of its own."""
+    _add(connection, batches.c.failures, "NOT NULL DEFAULT 0")
+    _add(connection, batches.c.due, "NOT NULL DEFAULT 0")
+
+
+def _give_banks_addresses(connection: Connection) -> None:
+    """From 2: a server has one spelling, and a bank remembers the address it was known under."""
+    _add(connection, lanes.c.ledger)
+    for server in connection.execute(select(lanes.c.server).distinct()).scalars().all():
+        if server_of(server) != server:
+            move(connection, server, server_of(server))
+
+
+_STEPS = (_give_requests_patience, _give_banks_addresses)
+"""What brings each version forward to the next, the first version's step first."""
+
+
+def _add(connection: Connection, column: Column[Any], rule: str = "") -> None:
+    kind = column.type.compile(connection.dialect)
+    connection.exec_driver_sql(
+        f"ALTER TABLE {column.table.name} ADD COLUMN {column.name} {kind} {rule}"
+    )

@@ -51,7 +51,7 @@ def next_batch(
         .distinct()
     ).scalars()
     items = plan(waiting, unit=unit, limit=limit, busy=set(busy))
-    return record(connection, lane.id, lane.bank_id, items) if items else None
+    return record(connection, lane, items) if items else None
 
 
 def role(connection: Connection, lane: Lane) -> str | None:
@@ -147,16 +147,14 @@ def load(connection: Connection, bank_id: str, operation: str) -> Batch:
     return Batch(operation, bank_id, tuple(Item(doc, tuple(g)) for doc, g in groups.items()))
 
 
-def record(
-    connection: Connection, lane: int, bank_id: str, items: Sequence[Item], failures: int = 0
-) -> Batch:
+def record(connection: Connection, lane: Lane, items: Sequence[Item], failures: int = 0) -> Batch:
     """Record a request and its members, before it is sent."""
-    operation = operation_id(bank_id, items)
+    operation = operation_id(lane.home, lane.bank_id, items)
     count = sum(len(item.entries) for item in items)
     connection.execute(
         insert(batches).values(
             operation_id=operation,
-            lane=lane,
+            lane=lane.id,
             state=RECORDED,
             entries=count,
             created=time.time(),
@@ -169,7 +167,7 @@ def record(
         .values(state=BATCHED, batch=operation, document=bindparam("into")),
         [{"entry": entry.id, "into": item.document} for item in items for entry in item.entries],
     )
-    return Batch(operation, bank_id, tuple(items))
+    return Batch(operation, lane.bank_id, tuple(items))
 
 
 def halve(connection: Connection, lane: Lane, batch: Batch, failures: int = 0) -> None:
@@ -177,4 +175,4 @@ def halve(connection: Connection, lane: Lane, batch: Batch, failures: int = 0) -
     connection.execute(delete(batches).where(batches.c.operation_id == batch.operation_id))
     half = len(batch.items) // 2
     for items in (batch.items[:half], batch.items[half:]):
-        record(connection, lane.id, lane.bank_id, items, failures)
+        record(connection, lane, items, failures)

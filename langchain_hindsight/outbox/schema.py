@@ -43,6 +43,8 @@ usage = Table(
     Column("bytes", _Large, nullable=False),
 )
 
+# ``server`` is an address (see `address`); ``ledger`` the one under which its conversations were
+# first known, where it was another.
 lanes = Table(
     "hindsight_outbox_lanes",
     metadata,
@@ -57,6 +59,7 @@ lanes = Table(
     Column("error", Text),
     Column("failed_at", Float),
     Column("delivered", _Large, nullable=False, default=0),
+    Column("ledger", Text),
     UniqueConstraint("server", "bank"),
 )
 

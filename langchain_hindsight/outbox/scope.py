@@ -14,14 +14,19 @@ class Scope:
     """A conversation, or a bank's notes: where entries belong."""
 
     server: str
+    """An address: see `address`."""
     bank_id: str
     tag: str = ""
     thread: str = ""
 
-    @property
-    def key(self) -> str:
-        """The scope as one short value; the thread's name itself is not written down."""
-        return str(uuid5(NAMESPACE, json.dumps([self.server, self.bank_id, self.tag, self.thread])))
+    def key(self, ledger: str | None) -> str:
+        """The scope as one short value; the thread's name itself is not written down.
+
+        Args:
+            ledger: The address under which its bank was first known; None for the present one.
+        """
+        known_as = ledger or self.server
+        return str(uuid5(NAMESPACE, json.dumps([known_as, self.bank_id, self.tag, self.thread])))
 
     def document(self, message: str) -> str:
         """The document of one message."""

@@ -15,12 +15,21 @@ from functools import partial
 from uuid import uuid4
 
 from langchain_hindsight.errors import HindsightError
-from langchain_hindsight.outbox import dead_letters, enqueue, leases, look, requests, settle
+from langchain_hindsight.outbox import (
+    dead_letters,
+    enqueue,
+    leases,
+    look,
+    readdress,
+    requests,
+    settle,
+)
 from langchain_hindsight.outbox.batching import Batch, Unit
 from langchain_hindsight.outbox.database import Database
 from langchain_hindsight.outbox.dead_letters import DeadLetter
 from langchain_hindsight.outbox.leases import Lane
 from langchain_hindsight.outbox.look import Counts, NoteState
+from langchain_hindsight.outbox.readdress import Stranger
 from langchain_hindsight.outbox.scope import Scope
 from langchain_hindsight.settings import OutboxSettings
 from langchain_hindsight.transcript import Transcript
@@ -52,6 +61,14 @@ class Store:
         """Leave what was inherited alone; this process opens its own."""
         self._database.renew_after_fork()
         self.owner = uuid4().hex
+
+    def exists(self) -> bool:
+        """Whether there is an outbox already; looking makes none.
+
+        Raises:
+            SQLAlchemyError: If the database cannot be reached.
+        """
+        return self._database.exists()
 
     def close(self) -> None:
         """Close the connections; a use after this opens them again."""
@@ -229,6 +246,18 @@ class Store:
                 longest_wait=self._longest_wait,
             )
         )
+
+    def strangers(self, address: str) -> list[Stranger]:
+        """The other addresses of a server that nobody delivers to, last used first."""
+        return self._database.run(lambda c: readdress.strangers(c, address), reads=True)
+
+    def readdress(self, source: str, target: str) -> int:
+        """Give all entries of an address another one; how many wait or are dead letters.
+
+        Raises:
+            HindsightError: If another process is delivering them at this moment.
+        """
+        return self._database.run(lambda c: readdress.readdress(c, source, target, self.owner))
 
     def prune(self) -> None:
         """Forget records of requests that are older than is asked for."""

@@ -8,6 +8,7 @@ from collections import deque
 
 from langchain_hindsight.background_loop import BackgroundLoop
 from langchain_hindsight.gateway import GatewayError, OperationStatus
+from langchain_hindsight.outbox.address import address_of
 
 URL = "http://memory.example"
 
@@ -21,6 +22,7 @@ class ScriptedServer:
 
     def __init__(self):
         self.url = URL
+        self.key = None
         self.loop = BackgroundLoop()
         self.retains = deque()
         self.statuses = deque()
@@ -36,6 +38,9 @@ class ScriptedServer:
         self.stored = {}
         self.sent = threading.Condition()
         self._operations = {}
+
+    def address(self):
+        return address_of(self.url, self.key)
 
     async def retain(self, bank_id, items, *, operation_id):
         with self.sent:

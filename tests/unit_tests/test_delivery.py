@@ -393,3 +393,11 @@ def test_a_bank_that_cannot_be_created_for_now_is_tried_again(server, open_retai
     retainer.retain_transcript(BANK, turn("a"), thread_id="t")
     assert retainer.flush(10).delivered == 1
     assert set(server.created) == {"work"}
+
+
+def test_looking_at_an_outbox_that_is_not_there_makes_none(open_retainer, tmp_path):
+    retainer = open_retainer()
+    assert retainer.status().waiting == 0
+    assert retainer.flush(1).waiting == 0
+    retainer.start()
+    assert list(tmp_path.iterdir()) == []

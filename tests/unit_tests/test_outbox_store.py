@@ -481,17 +481,43 @@ def test_an_outbox_of_a_newer_version_is_refused_and_left_as_it_was(tmp_path):
     assert path.read_bytes() == before
 
 
-def test_an_outbox_of_the_first_version_is_brought_up_to_date_with_what_it_holds(tmp_path):
+def downgrade(path, to):
+    """What an earlier version would have written."""
+    with sqlite3.connect(path) as connection:
+        if to < 3:
+            connection.execute("ALTER TABLE hindsight_outbox_lanes DROP COLUMN ledger")
+        if to < 2:
+            connection.execute("ALTER TABLE hindsight_outbox_batches DROP COLUMN failures")
+            connection.execute("ALTER TABLE hindsight_outbox_batches DROP COLUMN due")
+        connection.execute("UPDATE hindsight_outbox_version SET version = ?", [to])
+    connection.close()
+
+
+@pytest.mark.parametrize("earlier", [1, 2])
+def test_an_outbox_of_an_earlier_version_is_brought_up_to_date_with_what_it_holds(
+    tmp_path, earlier
+):
     path = tmp_path / "outbox.db"
     store = open_store(path)
     retain(store, said("a"))
     store.close()
-    with sqlite3.connect(path) as connection:
-        connection.execute("ALTER TABLE hindsight_outbox_batches DROP COLUMN failures")
-        connection.execute("ALTER TABLE hindsight_outbox_batches DROP COLUMN due")
-        connection.execute("UPDATE hindsight_outbox_version SET version = 1")
-    connection.close()
+    downgrade(path, earlier)
     assert contents(store) == ["a"]
+    assert retain(store, said("a")) == 0
+    store.close()
+
+
+def test_an_outbox_whose_servers_had_several_spellings_is_brought_under_one(tmp_path):
+    path = tmp_path / "outbox.db"
+    store = open_store(path)
+    retain(store, said("a"), server="http://127.0.0.1:8888")
+    retain(store, said("b"), server="http://localhost:8888/", bank="other")
+    retain(store, said("c"), server="http://localhost:8888", thread="t2")
+    store.close()
+    downgrade(path, 2)
+    assert contents(store, server="http://localhost:8888") == ["a", "c", "b"]
+    assert retain(store, said("b"), server="http://localhost:8888", bank="other") == 0
+    assert retain(store, said("c"), server="http://localhost:8888", thread="t2") == 0
     store.close()
 
 

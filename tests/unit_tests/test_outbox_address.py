@@ -1,0 +1,260 @@
+from __future__ import annotations
+
+import pytest
+from scripted_server import ScriptedServer, failure
+from test_delivery import BANK, turn
+from test_outbox_store import contents, open_store, retain, said
+
+from langchain_hindsight.errors import ConfigurationError, HindsightError
+from langchain_hindsight.outbox import delivery
+from langchain_hindsight.outbox.address import address_of, server_of
+from langchain_hindsight.retain import Retainer
+from langchain_hindsight.settings import HindsightSettings, OutboxSettings
+
+SERVER = "http://memory.example"
+KEY = "a-key-of-one-tenant"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://localhost:8888",
+        "http://localhost:8888/",
+        "HTTP://LocalHost:8888",
+        "http://127.0.0.1:8888",
+        "http://127.0.0.2:8888",
+        "http://[::1]:8888/",
+        "http://0.0.0.0:8888",
+        "http://localhost.:8888",
+        "http://me:secret@localhost:8888",
+        " http://localhost:8888 ",
+    ],
+)
+def test_every_spelling_of_this_machine_is_one_server(url):
+    assert server_of(url) == "http://localhost:8888"
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("http://memory.example:80/", "http://Memory.Example"),
+        ("https://memory.example:443", "https://memory.example"),
+        ("https://memory.example/base/", "https://memory.example/base"),
+        ("http://[2001:DB8::1]:9", "http://[2001:db8::1]:9"),
+    ],
+)
+def test_case_slash_and_the_schemes_own_port_make_no_other_server(one, other):
+    assert server_of(one) == server_of(other)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("http://memory.example", "https://memory.example"),
+        ("http://memory.example:8888", "http://memory.example:8889"),
+        ("http://memory.example/a", "http://memory.example/b"),
+        ("https://memory.example:80", "https://memory.example"),
+        ("http://localhost.example:8888", "http://localhost:8888"),
+    ],
+)
+def test_another_scheme_port_or_path_is_another_server(one, other):
+    assert server_of(one) != server_of(other)
+
+
+def test_an_address_tells_keys_apart_and_shows_nothing_of_them():
+    address = address_of(SERVER, KEY)
+    assert address != address_of(SERVER, "another")
+    assert address != address_of(SERVER, None) == SERVER
+    assert KEY not in address
+    assert len(address.partition("#")[2]) == 12
+
+
+@pytest.fixture
+def store(tmp_path):
+    opened = open_store(tmp_path / "outbox.db")
+    yield opened
+    opened.close()
+
+
+def test_a_conversation_known_under_one_key_is_new_under_another(store):
+    one, other = address_of(SERVER, KEY), address_of(SERVER, "another")
+    assert retain(store, said("a", "b"), server=one) == 2
+    assert retain(store, said("a", "b"), server=other) == 2
+    assert contents(store, server=one) == ["a", "b"]
+    assert contents(store, server=other) == ["a", "b"]
+
+
+def test_entries_given_another_address_go_there_with_all_that_is_known_of_them(store):
+    retain(store, said("a", "b"))
+    contents(store)
+    retain(store, said("a", "b", "c"))
+    assert store.readdress(SERVER, "http://new.example") == 1
+    assert contents(store) == []
+    assert store.counts("http://new.example").delivered == 2
+    assert retain(store, said("a", "b", "c", "d"), server="http://new.example") == 1
+    assert contents(store, server="http://new.example") == ["c", "d"]
+    assert store.readdress("http://new.example", "http://third.example") == 0
+    assert retain(store, said("a", "b", "c", "d"), server="http://third.example") == 0
+
+
+def test_entries_given_an_address_where_there_are_some_already_join_them(store):
+    retain(store, said("a"))
+    retain(store, said("x"), bank="other")
+    retain(store, said("b"), server="http://new.example", thread="t2")
+    assert store.readdress(SERVER, "http://new.example") == 2
+    assert sorted(contents(store, server="http://new.example")) == ["a", "b", "x"]
+    assert store.counts("http://new.example").other_servers == {}
+
+
+def test_a_request_under_way_goes_along_as_it_was(store):
+    retain(store, said("a", "b"))
+    (lane,) = store.claim(SERVER)
+    batch = store.next_batch(lane, unit="turn", limit=9)
+    store.release([lane.id])
+    store.readdress(SERVER, "http://new.example")
+    (lane,) = store.claim("http://new.example")
+    again = store.next_batch(lane, unit="turn", limit=9)
+    assert (again.operation_id, again.request()) == (batch.operation_id, batch.request())
+
+
+def test_entries_that_another_process_is_delivering_keep_their_address(store, tmp_path):
+    retain(store, said("a"))
+    other = open_store(tmp_path / "outbox.db")
+    other.claim(SERVER)
+    with pytest.raises(HindsightError, match="Another process is delivering"):
+        store.readdress(SERVER, "http://new.example")
+    other.close()
+    assert store.counts(SERVER).waiting == 1
+
+
+@pytest.fixture
+def open_retainer(tmp_path, monkeypatch):
+    monkeypatch.setattr(delivery, "FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(delivery, "PROBE", 0.05)
+    monkeypatch.setattr(delivery, "_POLL", (0.005, 0.01))
+    opened, servers = [], []
+
+    def open_one(key, memory=None):
+        server = ScriptedServer()
+        server.key = key
+        if memory is not None:  # the same memory, behind the server's door
+            server.stored, server._operations = memory.stored, memory._operations
+        settings = HindsightSettings(
+            outbox=OutboxSettings(url=f"sqlite:///{(tmp_path / 'outbox.db').as_posix()}")
+        )
+        servers.append(server)
+        opened.append(Retainer(server, settings))
+        return opened[-1], server
+
+    yield open_one
+    for retainer, server in zip(opened, servers, strict=True):
+        retainer.stop(0)
+        server.loop.close()
+
+
+def refusing(server):
+    """The server refuses the key from now on."""
+    server.facts = failure("auth", status=401)
+    server.retains.extend(failure("auth", status=401) for _ in range(100))
+
+
+def test_what_was_retained_under_one_key_is_never_delivered_with_another(open_retainer):
+    one, first = open_retainer(KEY)
+    one.retain_transcript(BANK, turn("a"), thread_id="t")
+    assert one.flush(10).delivered == 1
+    refusing(first)
+    one.retain_transcript(BANK, turn("a", "b"), thread_id="t")
+    one.flush(0.3)
+    one.stop(0)
+    other, second = open_retainer("another")
+    other.retain_transcript(BANK, turn("x"), thread_id="t")
+    report = other.flush(10)
+    assert second.contents() == ["user: x"]
+    assert (report.delivered, report.elsewhere) == (1, 1)
+    assert other.status().other_servers == {address_of(SERVER, KEY): 1}
+
+
+def test_a_key_that_replaces_another_of_the_same_memory_delivers_what_waits(open_retainer):
+    one, first = open_retainer(KEY)
+    one.retain_transcript(BANK, turn("a"), thread_id="t")
+    one.flush(10)
+    refusing(first)
+    one.retain_transcript(BANK, turn("a", "b"), thread_id="t")
+    one.flush(0.3)
+    one.stop(0)
+    other, second = open_retainer("the-new-key", memory=first)
+    report = other.flush(10)
+    assert (report.delivered, report.elsewhere, report.timed_out) == (1, 0, False)
+    assert second.contents() == ["assistant: b", "user: a"]
+    again = other.retain_transcript(BANK, turn("a", "b"), thread_id="t")
+    assert again.status == "skipped"
+
+
+@pytest.mark.parametrize("wrong", ["a-mistyped-key", None])
+def test_a_key_that_was_missing_or_mistyped_from_the_start_is_cured_by_the_right_one(
+    open_retainer, wrong
+):
+    one, first = open_retainer(wrong)
+    refusing(first)
+    one.retain_transcript(BANK, turn("a"), thread_id="t")
+    one.flush(0.3)
+    assert one.status().paused == ("work",)
+    one.stop(0)
+    other, second = open_retainer(KEY)
+    assert other.flush(10).delivered == 1
+    assert second.contents() == ["user: a"]
+
+
+def test_what_was_retained_under_a_refused_key_stays_where_another_key_was_good(open_retainer):
+    tenant, _ = open_retainer("a-third-key")
+    tenant.retain_transcript(BANK, turn("z"), thread_id="t")
+    tenant.flush(10)
+    tenant.stop(0)
+    one, first = open_retainer("a-mistyped-key")
+    refusing(first)
+    one.retain_transcript(BANK, turn("a"), thread_id="t")
+    one.flush(0.3)
+    one.stop(0)
+    other, second = open_retainer(KEY)
+    assert other.flush(5).elsewhere == 1
+    assert second.stored == {}
+
+
+def test_a_wrong_key_takes_over_nothing(open_retainer):
+    one, first = open_retainer(None)
+    refusing(first)
+    one.retain_transcript(BANK, turn("a"), thread_id="t")
+    one.flush(0.3)
+    one.stop(0)
+    other, second = open_retainer("wrong-too")
+    refusing(second)
+    assert other.flush(1).elsewhere == 1
+
+
+def test_a_key_that_changes_under_a_running_memory_takes_along_what_it_wrote(open_retainer):
+    retainer, server = open_retainer(KEY)
+    refusing(server)
+    retainer.retain_transcript(BANK, turn("a", "b"), thread_id="t")
+    retainer.flush(0.3)
+    server.key, server.facts = "the-new-key", False
+    server.retains.clear()
+    report = retainer.flush(10)
+    assert (report.delivered, report.elsewhere) == (2, 0)
+    assert retainer.retain_transcript(BANK, turn("a", "b"), thread_id="t").status == "skipped"
+
+
+def test_what_is_retained_while_the_key_cannot_be_had_waits_until_it_can(
+    open_retainer, monkeypatch
+):
+    retainer, server = open_retainer(KEY)
+
+    def no_key():
+        msg = "The function that gives the API key failed (OSError)."
+        raise ConfigurationError(msg)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(server, "address", no_key)
+        receipt = retainer.retain_transcript(BANK, turn("a"), thread_id="t")
+        assert receipt.status == "queued"
+    assert retainer.flush(10).delivered == 1
+    assert retainer.status().other_servers == {}
