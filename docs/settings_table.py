@@ -39,7 +39,7 @@ _TYPES: dict[object, str] = {
     bool: "`true` or `false`",
     float: "number",
     int: "whole number",
-    SecretStr: "text, kept secret",
+    SecretStr | settings.EnvironmentKey | None: "text, kept secret, or its variable",
     str: "text",
 }
 

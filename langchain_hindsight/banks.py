@@ -63,7 +63,8 @@ class BankPolicy:
 
     Raises:
         ConfigurationError: If a template or a literal id can never work, or the Project Bank is
-            shared by projects (``domain-tagged``) and has no id.
+            shared by projects (``domain-tagged``) and has no id, or a Life Bank is asked for that
+            has none.
     """
 
     def __init__(self, settings: HindsightSettings, *, identify_project: Callable[[], str]) -> None:
@@ -79,6 +80,13 @@ class BankPolicy:
                 "No Project Bank is named. Pass project_bank=..., or set "
                 "HINDSIGHT_BANKS__PROJECT__BANK_ID or banks.project.bank_id in .hindsight.toml; "
                 "scope.mode = 'isolated-bank' derives one from the project instead."
+            )
+            raise ConfigurationError(msg)
+        if settings.lacks_life_bank:
+            msg = (
+                "A Life Bank is asked for (by profile or banks.life.enabled) and none is named. "
+                "Pass life_bank=..., or set HINDSIGHT_BANKS__LIFE__BANK_ID or banks.life.bank_id; "
+                "profile = 'project-only' does without."
             )
             raise ConfigurationError(msg)
         _check(self._project, "banks.project.bank_id", bank=True)

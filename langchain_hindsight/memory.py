@@ -9,7 +9,7 @@ import logging
 import os
 import threading
 import weakref
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
@@ -34,7 +34,7 @@ from langchain_hindsight.recall import Recall, RecallPlan
 from langchain_hindsight.recall_result import BankRecall, RecallResult
 from langchain_hindsight.receipts import FlushReport, OutboxStatus, RetainReceipt
 from langchain_hindsight.retain import Retainer
-from langchain_hindsight.settings import BankTemplate, HindsightSettings
+from langchain_hindsight.settings import BankTemplate, EnvironmentKey, HindsightSettings
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -61,8 +61,8 @@ class DualBankMemory:
 
     Constructing it makes no network call and starts no thread. It serves sync and async callers,
     any number of threads, event loops, tenants and forked workers at once. Copies are the same
-    memory; a pickle holds the configuration without the API key, which is then read from
-    ``HINDSIGHT_API_KEY``.
+    memory; a pickle holds the configuration without the API key and passwords, which are read again
+    where it is unpickled.
 
     Example:
         ```python
@@ -76,7 +76,8 @@ class DualBankMemory:
 
     Args:
         url: The Hindsight server; else ``HINDSIGHT_API_URL`` or ``HINDSIGHT_BASE_URL``.
-        api_key: Its key, or a function that gives it; else ``HINDSIGHT_API_KEY``.
+        api_key: Its key, ``{"source": "env", "name": "VARIABLE"}`` for a variable that is read when
+            the key is needed, or a function that gives it; else ``HINDSIGHT_API_KEY``.
         project_bank: The Project Bank: an id, a template over the caller's context such as
             ``"coding-{tenant}"``, or a function of the caller's values.
         project_id: Pins who this project is; else its git remote or folder says.
@@ -90,7 +91,7 @@ class DualBankMemory:
     def __init__(
         self,
         url: str | None = None,
-        api_key: str | SecretStr | Callable[[], str | None] | None = None,
+        api_key: str | SecretStr | Mapping[str, str] | Callable[[], str | None] | None = None,
         *,
         project_bank: BankTemplate | None = None,
         project_id: BankTemplate | None = None,
@@ -402,8 +403,8 @@ class DualBankMemory:
         return self
 
     def __reduce__(self) -> tuple[Callable[[HindsightSettings], DualBankMemory], tuple[Any, ...]]:
-        """The configuration without the key."""
-        return _rebuilt, (self.settings.model_copy(update={"api_key": None}),)
+        """The configuration, which pickles without credentials."""
+        return _rebuilt, (self.settings,)
 
     def _plan_recall(
         self, query_or_messages: str | Conversation, caller: Caller
@@ -553,17 +554,23 @@ class DualBankMemory:
 
 
 def _key_provider(
-    given: str | SecretStr | Callable[[], str | None] | None, settings: HindsightSettings
+    given: str | SecretStr | Mapping[str, str] | Callable[[], str | None] | None,
+    settings: HindsightSettings,
 ) -> Callable[[], str | None]:
-    """Gives the key at the time of asking; one from the environment is read there each time."""
-    if callable(given):
-        return given
-    fixed = given or settings.api_key
-    value = fixed.get_secret_value() if isinstance(fixed, SecretStr) else fixed
-    if value is None or value == os.environ.get("HINDSIGHT_API_KEY"):
+    """Gives the key at the time of asking; one in a variable is read there each time."""
+    key = given or settings.api_key
+    if isinstance(key, Mapping):
+        key = HindsightSettings(api_key=key).api_key
+    if isinstance(key, EnvironmentKey):
+        return key.read
+    if isinstance(key, SecretStr):
+        key = key.get_secret_value()
+    if callable(key):
+        return key
+    if key is None or key == os.environ.get("HINDSIGHT_API_KEY"):
         return lambda: os.environ.get("HINDSIGHT_API_KEY")
-    checked_key(value)
-    return lambda: value
+    checked_key(key)
+    return lambda: key
 
 
 def _project_here(settings: HindsightSettings) -> str:

@@ -1,48 +1,54 @@
 """The whole configuration, as one tree whose names are promises.
 
 Sources, highest first: keyword arguments, environment variables (``HINDSIGHT_*``, nested names with
-``__``), ``.hindsight.toml`` or ``[tool.langchain-hindsight]`` in ``pyproject.toml`` of the project,
-``config.toml`` in the user's configuration folder, and the defaults below. Names are written in
-snake_case; camelCase is read. Times are seconds, sizes are tokens unless a name says characters or
-bytes.
+``__``), the file that ``HINDSIGHT_CONFIG_FILE`` names, ``.hindsight.toml`` or
+``[tool.langchain-hindsight]`` in ``pyproject.toml`` of the project, ``config.toml`` in the user's
+configuration folder, and the defaults below. Names are written in snake_case; camelCase and older
+words are read. Times are seconds, sizes are tokens unless a name says characters or bytes.
 """
 
 from __future__ import annotations
 
-import re
+import logging
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from tomllib import TOMLDecodeError
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
-from platformdirs import user_config_path
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import (
     BaseSettings,
+    NoDecode,
     PydanticBaseSettingsSource,
-    PyprojectTomlConfigSettingsSource,
     SettingsConfigDict,
-    SettingsError,
-    TomlConfigSettingsSource,
 )
 
 from langchain_hindsight.errors import ConfigurationError
+from langchain_hindsight.older_settings import snake_case
+from langchain_hindsight.settings_sources import (
+    MASK,
+    Fault,
+    Reading,
+    explain,
+    is_masked,
+    masked_url,
+    read,
+)
 
 BankTemplate = str | Callable[[Mapping[str, Any]], "str | None"]
 """A bank id, a template over the caller's context (``"life-{user_id}"``), or a function of it."""
 
 Profile = Literal["project-only", "project+life", "life-only", "recall-only"]
 
+T = TypeVar("T")
 
-def _snake(name: str) -> str:
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
+_logger = logging.getLogger(__name__)
 
 
 def _read_camel_case(data: Any) -> Any:  # noqa: ANN401 - pydantic hands over whatever was given
     if not isinstance(data, dict):
         return data
-    return {_snake(k) if isinstance(k, str) and "-" not in k else k: v for k, v in data.items()}
+    return {snake_case(k) if isinstance(k, str) else k: v for k, v in data.items()}
 
 
 class _Section(BaseModel):
@@ -51,6 +57,19 @@ class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     _camel = model_validator(mode="before")(_read_camel_case)
+
+
+class EnvironmentKey(_Section):
+    """An API key that stands in a variable, read there each time it is needed."""
+
+    source: Literal["env"]
+    """Where the key stands; a variable is the only place there is."""
+    name: str = Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")
+    """The variable's name."""
+
+    def read(self) -> str | None:
+        """The key as it is now; None where the variable is not set."""
+        return os.environ.get(self.name)
 
 
 class BankSettings(_Section):
@@ -163,6 +182,10 @@ class LifeRetainSettings(_Section):
 class OutboxSettings(_Section):
     """The durable queue between the agent and Hindsight."""
 
+    def __getstate__(self) -> dict[Any, Any]:
+        """What a pickle holds: no password."""
+        return _without_passwords(super().__getstate__())
+
     url: str | None = Field(default=None, repr=False)
     """SQLAlchemy URL; None is SQLite in the platform's state folder."""
     shutdown_timeout: float = Field(default=2.0, ge=0)
@@ -204,48 +227,48 @@ class Switches:
     automatic_retain: bool
 
 
-def _files() -> str:
-    found = (_project_file(".hindsight.toml"), _project_file("pyproject.toml"), _user_file())
-    return ", ".join(str(one) for one in found if one is not None and one.is_file())
+PROFILES: Mapping[Profile, Switches] = {
+    "project-only": Switches(project=True, life=False, recall=True, automatic_retain=True),
+    "project+life": Switches(project=True, life=True, recall=True, automatic_retain=True),
+    "life-only": Switches(project=False, life=True, recall=True, automatic_retain=False),
+    "recall-only": Switches(project=True, life=True, recall=True, automatic_retain=False),
+}
+"""The switches of each profile. The explicit Life Bank write goes with the Life Bank in all."""
 
 
-def _user_file() -> Path:
-    return user_config_path("langchain-hindsight") / "config.toml"
+@dataclass(frozen=True, slots=True)
+class Inspection:
+    """A configuration as it was found, also where it does not hold."""
 
-
-def _project_file(name: str) -> Path | None:
-    """The nearest file of that name from the working directory up to the repository's root."""
-    try:
-        here = Path.cwd()
-    except OSError:  # the working directory is gone
-        return None
-    for folder in (here, *here.parents):
-        if (folder / name).is_file():
-            return folder / name
-        if (folder / ".git").exists():
-            return None
-    return None
+    settings: HindsightSettings | None
+    """None where it cannot be used."""
+    reading: Reading
+    faults: tuple[Fault, ...]
 
 
 class HindsightSettings(BaseSettings):
     """The whole configuration of a `DualBankMemory`.
 
+    A choice that nobody knows falls back to its default, with a warning. Pickled, it holds neither
+    the API key nor a password; where it is unpickled they are read again.
+
     Raises:
-        ConfigurationError: If a value has the wrong type or range; the message names each one.
+        ConfigurationError: If a value has the wrong type or range, a name is none of the tree's, or
+            a file cannot be read; the message names the place of each.
     """
 
     model_config = SettingsConfigDict(
         env_prefix="HINDSIGHT_",
         env_nested_delimiter="__",
+        env_ignore_empty=True,
         extra="forbid",
         frozen=True,
-        pyproject_toml_table_header=("tool", "langchain-hindsight"),
     )
 
     url: str = Field(default="http://localhost:8888", repr=False)
     """The Hindsight server; also read from ``HINDSIGHT_API_URL`` and ``HINDSIGHT_BASE_URL``."""
-    api_key: SecretStr | None = None
-    """The server's key; read from ``HINDSIGHT_API_KEY``."""
+    api_key: Annotated[SecretStr | EnvironmentKey | None, NoDecode] = None
+    """The server's key, or ``{ source = "env", name = "VARIABLE" }``: where it stands."""
     timeout: float = Field(default=60.0, gt=0)
     """Deadline of one explicit call or delivery, in seconds."""
     profile: Profile = "project-only"
@@ -263,16 +286,43 @@ class HindsightSettings(BaseSettings):
     _camel = model_validator(mode="before")(_read_camel_case)
 
     def __init__(self, **values: Any) -> None:  # noqa: ANN401 - the fields above
-        try:
-            super().__init__(**values)
-        except ValidationError as error:
-            raise ConfigurationError(_plain(error)) from None
-        except TOMLDecodeError as error:
-            msg = f"A configuration file is no TOML: {error}. Looked at: {_files()}."
-            raise ConfigurationError(msg) from None
-        except SettingsError as error:  # its cause may show a value
-            msg = f"The Hindsight configuration cannot be read: {error}."
-            raise ConfigurationError(msg) from None
+        reading = read(type(self), values)
+        faults = [*reading.faults, *_fill(self, reading)]
+        errors = [str(one) for one in faults if one.is_error]
+        if errors:
+            msg = "The Hindsight configuration does not hold. " + "; ".join(errors)
+            raise ConfigurationError(msg)
+        for one in faults:
+            _logger.warning("%s", one)
+
+    @classmethod
+    def inspect(cls) -> Inspection:
+        """Read the configuration of this place, without an error or a warning for what is wrong."""
+        reading = read(cls, {})
+        settings = cls.__new__(cls)
+        faults = (*reading.faults, *_fill(settings, reading))
+        usable = not any(one.is_error for one in faults)
+        return Inspection(settings if usable else None, reading, faults)
+
+    def __getstate__(self) -> dict[Any, Any]:
+        """What a pickle holds: no key, no password."""
+        state = _without_passwords(super().__getstate__())
+        if isinstance(self.api_key, SecretStr):
+            state["__dict__"]["api_key"] = MASK
+        return state
+
+    def __setstate__(self, state: dict[Any, Any]) -> None:
+        """Take a pickle's, with the credentials that are configured where it is unpickled."""
+        fields = state["__dict__"]
+        outbox = fields["outbox"]
+        if fields["api_key"] == MASK or is_masked(fields["url"]) or is_masked(outbox.url):
+            here = type(self)()
+            fields["url"] = _with_password(fields["url"], here.url, "url")
+            url = _with_password(outbox.url, here.outbox.url, "outbox.url")
+            fields["outbox"] = outbox.model_copy(update={"url": url})
+            if fields["api_key"] == MASK:
+                fields["api_key"] = here.api_key
+        super().__setstate__(state)
 
     def overridden(
         self,
@@ -304,65 +354,72 @@ class HindsightSettings(BaseSettings):
 
         The Life Bank takes part once it is named, unless the profile, set by hand, leaves it out.
         """
-        profile_is_set = "profile" in self.model_fields_set
-        life, project = self.banks.life, self.banks.project
-        wants_life = not profile_is_set or self.profile != "project-only"
-        retains = self.profile not in {"life-only", "recall-only"}
-        wants_project = self.profile != "life-only"
-        project_on = wants_project if project.enabled is None else project.enabled
+        profile, life = PROFILES[self.profile], self.banks.life
+        may_have_life = profile.life or not self._profile_is_set
+        project = _by_hand(self.banks.project.enabled, profile.project)
         return Switches(
-            project=project_on,
-            life=life.bank_id is not None
-            and (wants_life if life.enabled is None else life.enabled),
+            project=project,
+            life=life.bank_id is not None and _by_hand(life.enabled, may_have_life),
             recall=self.recall.enabled,
-            automatic_retain=project_on
-            and (retains if self.retain.enabled is None else self.retain.enabled),
+            automatic_retain=project and _by_hand(self.retain.enabled, profile.automatic_retain),
         )
+
+    @property
+    def lacks_life_bank(self) -> bool:
+        """Whether a Life Bank is asked for, by hand or by the profile, and none is named."""
+        asked = self._profile_is_set and self.profile in {"project+life", "life-only"}
+        return self.banks.life.bank_id is None and _by_hand(self.banks.life.enabled, asked)
+
+    @property
+    def _profile_is_set(self) -> bool:
+        return "profile" in self.model_fields_set
 
     @classmethod
     def settings_customise_sources(
         cls,
-        settings_cls: type[BaseSettings],
+        settings_cls: type[BaseSettings],  # noqa: ARG003 - the signature is pydantic's
         init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - the signature is pydantic's
+        env_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
         file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """The order of the sources, highest first."""
-        user = _user_file()
-        return (
-            init_settings,
-            env_settings,
-            _ClientVariables(settings_cls),
-            TomlConfigSettingsSource(settings_cls, _project_file(".hindsight.toml")),
-            # Told of no file, pydantic looks in the working directory, which may be gone.
-            PyprojectTomlConfigSettingsSource(
-                settings_cls, _project_file("pyproject.toml") or user
-            ),
-            TomlConfigSettingsSource(settings_cls, user),
-        )
+        """One: all sources are put together ahead of it, so that each value keeps its origin."""
+        return (init_settings,)
 
 
-class _ClientVariables(PydanticBaseSettingsSource):
-    """The variables by which other Hindsight clients know the server."""
-
-    def get_field_value(self, field: Any, field_name: str) -> tuple[Any, str, bool]:  # noqa: ANN401, ARG002
-        return None, field_name, False
-
-    def __call__(self) -> dict[str, Any]:
-        import os
-
-        url = os.environ.get("HINDSIGHT_API_URL") or os.environ.get("HINDSIGHT_BASE_URL")
-        return {"url": url} if url else {}
+def _fill(settings: HindsightSettings, reading: Reading) -> list[Fault]:
+    """Validate what was read into the settings; what does not hold is told by its place."""
+    try:
+        BaseSettings.__init__(settings, **reading.values)
+    except ValidationError as error:
+        return explain(error, HindsightSettings, reading)
+    return []
 
 
-def _plain(error: ValidationError) -> str:
-    """What was wrong, without pydantic's links and without the value where it may be a secret."""
-    from langchain_hindsight.redaction import redact  # its patterns take a while to compile
+def _by_hand(switch: bool | None, otherwise: bool) -> bool:  # noqa: FBT001 - a switch is a bool
+    return otherwise if switch is None else switch
 
-    lines = []
-    for one in error.errors(include_url=False, include_context=False, include_input=True):
-        name = ".".join(str(part) for part in one["loc"]) or "settings"
-        found = "" if "key" in name else f", found {redact(repr(one['input']))[:200]}"
-        lines.append(f"{name}: {one['msg']}{found}")
-    return "The Hindsight configuration does not hold. " + "; ".join(lines)
+
+def _without_passwords(state: dict[Any, Any]) -> dict[Any, Any]:
+    """A model's state with the password of its URL masked."""
+    fields = dict(state["__dict__"])
+    if fields["url"] is not None:
+        fields["url"] = masked_url(fields["url"])
+    return {**state, "__dict__": fields}
+
+
+def _with_password(url: T, here: str | None, name: str) -> T | str:
+    """A URL of a pickle with the password that is configured here for the same place.
+
+    Raises:
+        ConfigurationError: If none is.
+    """
+    if not is_masked(url):
+        return url
+    if here is not None and masked_url(here) == url:
+        return here
+    msg = (
+        f"A pickle holds no passwords, and the one of {name} = {url!r} is not configured here; "
+        f"set HINDSIGHT_{name.replace('.', '__').upper()} to the whole URL where it is unpickled."
+    )
+    raise ConfigurationError(msg)

@@ -1,9 +1,24 @@
 """The configuration: its sources, their order, and what profiles switch."""
 
-import pytest
+import copy
+import logging
+import pickle
+import re
+from pathlib import Path
 
-from langchain_hindsight import ConfigurationError, HindsightSettings
-from langchain_hindsight.settings import Switches
+import pytest
+from pydantic import SecretStr
+
+from langchain_hindsight import ConfigurationError, DualBankMemory, HindsightSettings
+from langchain_hindsight.settings import PROFILES, OutboxSettings, RecallSettings, Switches
+from langchain_hindsight.settings_sources import is_masked, masked_url, options_of, settings_of
+
+CHOICES = {
+    name: options_of(field.annotation)
+    for name, field in settings_of(HindsightSettings).items()
+    if options_of(field.annotation)
+}
+SECRET = "made-up-word"
 
 
 def test_the_life_cap_is_half_of_the_project_cap_whatever_that_is():
@@ -44,6 +59,34 @@ def test_sources_are_read_in_the_promised_order(monkeypatch, tmp_path):
     assert HindsightSettings(recall={"max_tokens": 5}).recall.max_tokens == 5
 
 
+def test_the_named_file_comes_between_the_variables_and_the_project(monkeypatch, tmp_path):
+    (tmp_path / ".hindsight.toml").write_text("[recall]\nmax_tokens = 3\ncontext_turns = 3\n")
+    (tmp_path / "team.toml").write_text("[recall]\nmax_tokens = 4\n")
+    monkeypatch.setenv("HINDSIGHT_CONFIG_FILE", "team.toml")
+    recall = HindsightSettings().recall
+    assert (recall.max_tokens, recall.context_turns) == (4, 3)
+    monkeypatch.setenv("HINDSIGHT_RECALL__MAX_TOKENS", "5")
+    assert HindsightSettings().recall.max_tokens == 5
+
+
+def test_a_named_file_that_is_missing_is_an_error(monkeypatch):
+    monkeypatch.setenv("HINDSIGHT_CONFIG_FILE", "nowhere.toml")
+    with pytest.raises(ConfigurationError, match=r"nowhere\.toml: it cannot be read"):
+        HindsightSettings()
+
+
+def test_a_variable_that_is_blank_is_not_set(monkeypatch, tmp_path):
+    (tmp_path / ".hindsight.toml").write_text("timeout = 3\n")
+    monkeypatch.setenv("HINDSIGHT_TIMEOUT", "")
+    assert HindsightSettings().timeout == 3
+
+
+def test_a_section_given_as_an_object_leaves_the_rest_to_lower_sources(monkeypatch):
+    monkeypatch.setenv("HINDSIGHT_RECALL__CONTEXT_TURNS", "5")
+    recall = HindsightSettings(recall=RecallSettings(max_tokens=9)).recall
+    assert (recall.max_tokens, recall.context_turns) == (9, 5)
+
+
 def test_sources_fill_one_tree_together(monkeypatch, tmp_path):
     (tmp_path / ".hindsight.toml").write_text('[banks.project]\nbank_id = "coding"\n')
     monkeypatch.setenv("HINDSIGHT_RECALL__MAX_TOKENS", "4")
@@ -66,8 +109,9 @@ def test_camel_case_is_read(tmp_path):
         ({"recall": {"max_tokens": "many"}}, "recall.max_tokens"),
         ({"recall": {"timeout": 0}}, "recall.timeout"),
         ({"recall": {"no_such_name": 1}}, "recall.no_such_name"),
-        ({"profile": "everything"}, "profile"),
-        ({"life_retain": {"mode": "router"}}, "life_retain.mode"),
+        ({"profile": 7}, "profile"),
+        ({"recall": {"min_scores": {"vague": 1}}}, "recall.min_scores"),
+        ({"scope": {"legacy_tags": "old"}}, "scope.legacy_tags"),
     ],
 )
 def test_a_value_that_does_not_hold_is_named(values, name):
@@ -105,11 +149,124 @@ def test_a_section_that_is_no_table_is_a_configuration_error_without_its_value(m
     assert "made-up-word" not in str(caught.value)
 
 
-@pytest.mark.parametrize("text", ["[recal]\nmax_tokens = 1\n", 'project_bank = "zz"\n'])
-def test_a_mistyped_table_is_named(tmp_path, text):
+@pytest.mark.parametrize(
+    ("text", "key", "nearest"),
+    [
+        ("[recal]\nmax_tokens = 1\n", "recal", "recall"),
+        ('projects = "zz"\n', "projects", "banks.project"),
+        ("zz = 1\n", "zz", None),
+        ("[recall]\nmax_token = 1\n", "recall.max_token", "recall.max_tokens"),
+        ("[retain]\nenabeld = false\n", "retain.enabeld", "retain.enabled"),
+        ("max_tokens = 1\n", "max_tokens", "recall.max_tokens"),
+        ('[banks.lief]\nbank_id = "x"\n', "banks.lief", "banks.life"),
+    ],
+)
+def test_an_unknown_key_is_told_with_its_file_and_the_nearest_known_one(
+    tmp_path, text, key, nearest
+):
     (tmp_path / ".hindsight.toml").write_text(text)
-    with pytest.raises(ConfigurationError, match=r"recal\b|project_bank"):
+    hint = f"did you mean {nearest}" if nearest else "remove it"
+    told = rf"\.hindsight\.toml: {re.escape(key)}: there is no such setting; {hint}"
+    with pytest.raises(ConfigurationError, match=told):
         HindsightSettings()
+
+
+def test_an_unknown_argument_is_told_with_the_nearest_known_one():
+    with pytest.raises(ConfigurationError, match=r"argument recal: .* did you mean recall\?"):
+        HindsightSettings(recal={"max_tokens": 1})
+
+
+def test_an_unknown_variable_of_a_table_of_ours_is_told(monkeypatch):
+    monkeypatch.setenv("HINDSIGHT_RECALL__MAX_TOKEN", "1")
+    with pytest.raises(ConfigurationError, match=r"HINDSIGHT_RECALL__MAX_TOKEN: .*max_tokens"):
+        HindsightSettings()
+
+
+@pytest.mark.parametrize(
+    ("write", "place"),
+    [
+        (".hindsight.toml", r"\.hindsight\.toml: recall\.maxTokens = 'many'"),
+        ("pyproject.toml", r"pyproject\.toml: tool\.langchain-hindsight\.recall\.max_tokens = 'ma"),
+        ("HINDSIGHT_RECALL__MAX_TOKENS", r"HINDSIGHT_RECALL__MAX_TOKENS = 'many'"),
+        ("HINDSIGHT_RECALL", r"HINDSIGHT_RECALL = 'many'"),
+        ("argument", r"argument recall\.max_tokens = 'many'"),
+    ],
+)
+def test_a_wrong_value_is_told_with_its_source(monkeypatch, tmp_path, write, place):
+    arguments = {}
+    if write == ".hindsight.toml":
+        (tmp_path / write).write_text('[recall]\nmaxTokens = "many"\n')
+    elif write == "pyproject.toml":
+        text = '[tool.langchain-hindsight.recall]\nmax_tokens = "many"\n'
+        (tmp_path / write).write_text(text)
+    elif write == "HINDSIGHT_RECALL":
+        monkeypatch.setenv(write, '{"max_tokens": "many"}')
+    elif write == "argument":
+        arguments = {"recall": {"max_tokens": "many"}}
+    else:
+        monkeypatch.setenv(write, "many")
+    with pytest.raises(ConfigurationError, match=place) as caught:
+        HindsightSettings(**arguments)
+    assert "valid integer" in str(caught.value)
+
+
+def test_a_list_that_is_no_json_is_told_with_its_variable(monkeypatch):
+    monkeypatch.setenv("HINDSIGHT_RETAIN__TOOLS", "search, browse")
+    with pytest.raises(ConfigurationError, match="HINDSIGHT_RETAIN__TOOLS = 'search, browse'"):
+        HindsightSettings()
+
+
+def test_everything_that_is_wrong_is_told_at_once(monkeypatch, tmp_path):
+    (tmp_path / ".hindsight.toml").write_text("nonsense = 1\n[recall]\nmax_tokens = -1\n")
+    monkeypatch.setenv("HINDSIGHT_TIMEOUT", "soon")
+    with pytest.raises(ConfigurationError, match=r"nonsense.*") as caught:
+        HindsightSettings()
+    assert all(word in str(caught.value) for word in ("recall.max_tokens", "HINDSIGHT_TIMEOUT"))
+
+
+def set_in(tree, name, value):
+    *path, last = name.split(".")
+    for part in path:
+        tree = tree.setdefault(part, {})
+    tree[last] = value
+
+
+def value_of(settings, name):
+    for part in name.split("."):
+        settings = getattr(settings, part)
+    return settings
+
+
+@pytest.mark.parametrize("name", CHOICES)
+def test_an_unknown_choice_falls_back_to_its_default_with_one_warning(name, caplog):
+    field = settings_of(HindsightSettings)[name]
+    is_list = isinstance(field.default, tuple) or name == "recall.types"
+    arguments = {}
+    set_in(arguments, name, ["no-such-word"] if is_list else "no-such-word")
+    settings = HindsightSettings(**arguments)
+    assert value_of(settings, name) == field.default
+    assert [record.levelno for record in caplog.records] == [logging.WARNING]
+    assert name in caplog.text
+
+
+def test_the_default_stands_for_an_unknown_choice_also_where_a_lower_source_has_another(
+    monkeypatch, tmp_path
+):
+    (tmp_path / ".hindsight.toml").write_text('[recall]\nbudget = "high"\n')
+    monkeypatch.setenv("HINDSIGHT_RECALL__BUDGET", "hihg")
+    assert HindsightSettings().recall.budget == "mid"
+
+
+def test_an_unknown_profile_is_as_good_as_none():
+    assert HindsightSettings(profile="everything", banks=BOTH).switches.life
+
+
+@pytest.mark.parametrize("mode", ["router", "both", "", 1, True, None])
+def test_every_mode_of_life_retain_is_explicit_only(mode, caplog):
+    settings = HindsightSettings(life_retain={"mode": mode})
+    assert settings.life_retain.mode == "explicit-only"
+    assert len(caplog.records) == 1
+    assert "automatic writes to the Life Bank are off" in caplog.text
 
 
 def test_a_variable_of_the_servers_is_none_of_ours(monkeypatch):
@@ -122,6 +279,129 @@ def test_a_broken_file_is_a_configuration_error_that_names_it(tmp_path):
     (tmp_path / ".hindsight.toml").write_text("[recall\nx=")
     with pytest.raises(ConfigurationError, match=r"\.hindsight\.toml"):
         HindsightSettings()
+
+
+def test_a_key_may_be_a_secret_or_a_variable(monkeypatch):
+    assert HindsightSettings(api_key="k").api_key == SecretStr("k")
+    assert HindsightSettings(api_key=SecretStr("k")).api_key == SecretStr("k")
+    key = HindsightSettings(api_key={"source": "env", "name": "TEAM_KEY"}).api_key
+    assert key.read() is None
+    monkeypatch.setenv("TEAM_KEY", "first")
+    assert key.read() == "first"
+    monkeypatch.setenv("TEAM_KEY", "second")
+    assert key.read() == "second"
+
+
+@pytest.mark.parametrize("key", ["12345", "true", "null", '{"a": 1}', "[1]"])
+def test_a_key_that_looks_like_json_is_a_key(monkeypatch, key):
+    monkeypatch.setenv("HINDSIGHT_API_KEY", key)
+    assert HindsightSettings().api_key.get_secret_value() == key
+
+
+def test_a_file_may_say_in_which_variable_the_key_stands(tmp_path, monkeypatch):
+    (tmp_path / ".hindsight.toml").write_text('api_key = { source = "env", name = "TEAM_KEY" }\n')
+    monkeypatch.setenv("TEAM_KEY", SECRET)
+    settings = HindsightSettings()
+    assert settings.api_key.read() == SECRET
+    assert SECRET not in f"{settings!r}{settings.model_dump()}{settings.model_dump_json()}"
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        {"source": "vault", "name": SECRET},
+        {"source": "env", "name": "no name"},
+        {"source": "env"},
+        {SECRET: 1},
+        [SECRET],
+        7,
+    ],
+)
+def test_a_key_of_no_known_form_is_told_without_a_word_of_it(key):
+    with pytest.raises(
+        ConfigurationError, match=r'api_key = \(hidden\): expected .*source = "env"'
+    ) as e:
+        HindsightSettings(api_key=key)
+    assert SECRET not in str(e.value)
+
+
+def test_a_key_in_a_variable_is_read_there_each_time(monkeypatch):
+    reference = {"source": "env", "name": "TEAM_KEY"}
+    held = [
+        DualBankMemory(api_key=reference, project_bank="b"),
+        DualBankMemory(settings=HindsightSettings(api_key=reference), project_bank="b"),
+    ]
+    for key in ("first", "second"):
+        monkeypatch.setenv("TEAM_KEY", key)
+        assert [memory._gateway._api_key() for memory in held] == [key, key]
+
+
+def with_secrets():
+    return {
+        "url": f"https://anna:{SECRET}@host/",
+        "api_key": SECRET,
+        "outbox": {"url": f"postgresql://anna:{SECRET}@host/outbox"},
+    }
+
+
+def test_a_pickle_holds_no_key_and_no_password(monkeypatch, tmp_path):
+    settings = HindsightSettings(**with_secrets())
+    for kept in (settings, settings.outbox, DualBankMemory(project_bank="b", settings=settings)):
+        assert SECRET.encode() not in pickle.dumps(kept)
+    assert settings.outbox.url.endswith(f"{SECRET}@host/outbox")
+
+
+def test_an_unpickled_configuration_takes_its_credentials_from_where_it_is(monkeypatch):
+    settings = HindsightSettings(**with_secrets(), timeout=3)
+    pickled = pickle.dumps(settings)
+    monkeypatch.setenv("HINDSIGHT_URL", settings.url)
+    monkeypatch.setenv("HINDSIGHT_API_KEY", SECRET)
+    monkeypatch.setenv("HINDSIGHT_OUTBOX__URL", settings.outbox.url)
+    assert pickle.loads(pickled) == settings
+
+
+@pytest.mark.parametrize("missing", ["HINDSIGHT_URL", "HINDSIGHT_OUTBOX__URL"])
+def test_a_password_that_is_not_known_where_it_is_unpickled_is_said_to_be_missing(
+    monkeypatch, missing
+):
+    settings = HindsightSettings(**with_secrets())
+    pickled = pickle.dumps(settings)
+    monkeypatch.setenv("HINDSIGHT_URL", settings.url)
+    monkeypatch.setenv("HINDSIGHT_OUTBOX__URL", settings.outbox.url)
+    monkeypatch.setenv(missing, "postgresql://anna:other@elsewhere/outbox")
+    with pytest.raises(ConfigurationError, match=f"set {missing}") as caught:
+        pickle.loads(pickled)
+    assert SECRET not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "masked"),
+    [
+        ("sqlite:///x.db", "sqlite:///x.db"),
+        ("http://host:1/path?a=b", "http://host:1/path?a=b"),
+        (f"http://anna:{SECRET}@host", "http://anna:***@host"),
+        (f"https://{SECRET}@host/x", "https://***@host/x"),
+        (f"postgresql+psycopg://anna:{SECRET}@@host/o", "postgresql+psycopg://anna:***@host/o"),
+        ("postgresql://anna@host/o", "postgresql://anna@host/o"),
+        (f"http://anna:{SECRET}@[::1", "http://anna:***@[::1"),
+        ("no url", "no url"),
+    ],
+)
+def test_a_url_is_masked_where_its_credentials_are_and_nowhere_else(url, masked):
+    assert masked_url(url) == masked
+    assert is_masked(masked) == (url != masked)
+
+
+def test_copies_keep_their_credentials():
+    settings = HindsightSettings(**with_secrets())
+    assert copy.copy(settings) == copy.deepcopy(settings) == settings
+    assert copy.deepcopy(settings).outbox.url == settings.outbox.url
+
+
+def test_a_pickle_without_credentials_asks_nothing_of_where_it_is_unpickled(monkeypatch):
+    pickled = pickle.dumps(HindsightSettings(outbox=OutboxSettings(url="sqlite:///x.db")))
+    monkeypatch.setenv("HINDSIGHT_TIMEOUT", "soon")
+    assert pickle.loads(pickled).outbox.url == "sqlite:///x.db"
 
 
 BOTH = {"project": {"bank_id": "coding"}, "life": {"bank_id": "life"}}
@@ -153,3 +433,45 @@ def test_automatic_retain_has_nowhere_to_go_without_a_project_bank():
 def test_naming_a_life_bank_opts_in():
     assert HindsightSettings(banks=BOTH).switches.life
     assert not HindsightSettings(banks={"project": BOTH["project"]}).switches.life
+
+
+@pytest.mark.parametrize("asked", [{"profile": "project+life"}, {"profile": "life-only"}])
+@pytest.mark.parametrize("named", [True, False])
+def test_a_life_bank_that_is_asked_for_must_be_named(asked, named):
+    if named:
+        assert DualBankMemory(project_bank="b", life_bank="l", settings=HindsightSettings(**asked))
+        return
+    with pytest.raises(ConfigurationError, match="HINDSIGHT_BANKS__LIFE__BANK_ID"):
+        DualBankMemory(project_bank="b", settings=HindsightSettings(**asked))
+
+
+def test_a_life_bank_that_is_switched_on_by_hand_must_be_named():
+    settings = HindsightSettings(banks={"life": {"enabled": True}})
+    with pytest.raises(ConfigurationError, match="life_bank"):
+        DualBankMemory(project_bank="b", settings=settings)
+
+
+def test_a_profile_needs_no_life_bank_where_it_is_switched_off_or_not_its_point():
+    off = HindsightSettings(profile="project+life", banks={"life": {"enabled": False}})
+    assert not off.lacks_life_bank
+    assert not HindsightSettings(profile="recall-only").lacks_life_bank
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.parametrize("enabled", [True, False])
+def test_every_switch_set_by_hand_wins_over_every_profile(profile, enabled):
+    banks = {role: {**BOTH[role], "enabled": enabled} for role in BOTH}
+    settings = HindsightSettings(profile=profile, banks=banks, retain={"enabled": enabled})
+    switches = settings.switches
+    assert (switches.project, switches.life, switches.automatic_retain) == (enabled,) * 3
+
+
+def test_the_page_shows_each_switch_of_each_profile():
+    page = (Path(__file__).parents[2] / "docs/configuration.md").read_text(encoding="utf-8")
+    for profile, switches in PROFILES.items():
+        cells = re.search(rf"^\| `{re.escape(profile)}` \|(.*)\|$", page, re.MULTILINE)[1].split(
+            "|"
+        )
+        shown = [cell.strip().startswith("yes") for cell in cells]
+        expected = [switches.project, switches.life, switches.recall, switches.automatic_retain]
+        assert shown == [*expected, switches.life]

@@ -1,0 +1,407 @@
+"""Where settings come from: every source, highest first, and the place of each value in it.
+
+A value keeps its origin, so that an error names the file and the key, or the variable, and
+``langchain-hindsight config show`` says where a setting was found. Files are read, nothing else:
+no network, no program.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from types import NoneType
+from typing import Any, Literal, get_args, get_origin
+
+from platformdirs import user_config_path
+from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_settings import BaseSettings, EnvSettingsSource
+
+from langchain_hindsight.older_settings import Entry, Tree, nested, translate
+
+NAMED_FILE = "HINDSIGHT_CONFIG_FILE"
+"""The variable that names one more file, ahead of the project's and the user's."""
+
+_SHOWN = 200
+_TABLE = ("tool", "langchain-hindsight")
+_CLIENT_VARIABLES = ("HINDSIGHT_API_URL", "HINDSIGHT_BASE_URL")
+_SECRET = frozenset(("api_key",))
+_URLS = frozenset(("url", "outbox.url"))
+_USER = re.compile(r"(?P<scheme>^\s*[\w+.-]+://)(?P<user>[^/?#]+)(?=@)")
+_UNSET = object()
+MASK = "***"
+"""What stands for a password inside a URL."""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """The place of a value: a keyword argument, a variable, or a file and a key in it."""
+
+    kind: Literal["argument", "variable", "file"]
+    key: str
+    """The name as it stands there."""
+    file: Path | None = None
+
+    def __str__(self) -> str:
+        """As a person would say it."""
+        if self.kind == "file":
+            return f"{self.file}: {self.key}" if self.key else str(self.file)
+        return f"argument {self.key}" if self.kind == "argument" else self.key
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Something that is wrong, or that a person should hear of, and where."""
+
+    origin: Origin
+    found: str
+    expected: str
+    is_error: bool = True
+
+    def __str__(self) -> str:
+        """In one line."""
+        found = f" = {self.found}" if self.found else ""
+        return f"{self.origin}{found}: {self.expected}"
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """All sources together: nested values for the tree, and where each of them was found."""
+
+    values: dict[str, Any]
+    origins: Mapping[str, Origin]
+    faults: tuple[Fault, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigFile:
+    """A file that is looked at."""
+
+    role: str
+    path: Path
+    exists: bool
+    table: tuple[str, ...] = ()
+
+    @property
+    def is_older(self) -> bool:
+        """Whether it is JSON, which only configurations of elsewhere are written in."""
+        return self.path.suffix.lower() in {".json", ".jsonc"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Layer:
+    """What one source holds, as it stands there."""
+
+    kind: Literal["argument", "variable", "file"]
+    raw: Mapping[str, Any]
+    file: ConfigFile | None = None
+
+    @property
+    def is_older(self) -> bool:
+        return self.file is not None and self.file.is_older
+
+    def origin(self, written: str) -> Origin:
+        if self.kind == "variable":
+            return Origin("variable", _variable(written))
+        if self.file is None:
+            return Origin("argument", written)
+        return Origin("file", ".".join(filter(None, [*self.file.table, written])), self.file.path)
+
+
+@dataclass(slots=True)
+class _Merged:
+    """The values so far, the highest source's first."""
+
+    values: dict[str, Any] = field(default_factory=dict)
+    origins: dict[str, Origin] = field(default_factory=dict)
+    faults: list[Fault] = field(default_factory=list)
+
+
+def read(model: type[BaseSettings], arguments: Mapping[str, Any]) -> Reading:
+    """Read all sources.
+
+    Args:
+        model: The whole tree.
+        arguments: Keyword arguments, which are the highest source.
+    """
+    merged = _Merged()
+    layers = [
+        _Layer("argument", _plain(arguments)),
+        _Layer("variable", _Variables(model)()),
+        *_client_layer(),
+        *_file_layers(config_files(), merged.faults),
+    ]
+    for layer in layers:
+        _add(layer, model, merged)
+    kept = {name: value for name, value in merged.values.items() if value is not _UNSET}
+    return Reading(
+        nested(kept), {name: merged.origins[name] for name in kept}, tuple(merged.faults)
+    )
+
+
+def read_file(model: type[BaseModel], path: Path) -> Reading:
+    """Read one file alone."""
+    merged = _Merged()
+    for layer in _file_layers([ConfigFile("", path, exists=True)], merged.faults):
+        _add(layer, model, merged)
+    kept = {name: value for name, value in merged.values.items() if value is not _UNSET}
+    return Reading(nested(kept), merged.origins, tuple(merged.faults))
+
+
+def config_files() -> list[ConfigFile]:
+    """The files that are looked at, highest first, whether they exist or not."""
+    named = os.environ.get(NAMED_FILE, "").strip()
+    files = []
+    if named:
+        path = Path(named).expanduser()
+        files.append(ConfigFile(f"named by {NAMED_FILE}", path, path.is_file()))
+    for name, table in ((".hindsight.toml", ()), ("pyproject.toml", _TABLE)):
+        found = _project_file(name)
+        if found is not None:
+            files.append(ConfigFile("of the project", *found, table))
+    user = user_config_path("langchain-hindsight") / "config.toml"
+    return [*files, ConfigFile("of the user", user, user.is_file())]
+
+
+def explain(error: ValidationError, model: type[BaseModel], reading: Reading) -> list[Fault]:
+    """What pydantic found wrong, by the place of each value."""
+    found: dict[str, Fault] = {}
+    for one in error.errors(include_url=False, include_context=False):
+        name = _setting_of([str(part) for part in one["loc"]], reading.origins)
+        origin = reading.origins.get(name, Origin("argument", name or "settings"))
+        expected = _expected(name, one["msg"])
+        if name in found and expected not in found[name].expected:
+            expected = f"{found[name].expected}, or {expected}"
+        is_one = name in settings_of(model)  # what stands for a whole table may hold anything
+        value = shown(name, one["input"]) if is_one else f"a {type(one['input']).__name__}"
+        found[name] = Fault(origin, value, expected)
+    return list(found.values())
+
+
+def shown(name: str, value: object) -> str:
+    """A setting's value as a person may see it: nothing of a key or a password."""
+    if name in _SECRET:
+        return "(hidden)"
+    if isinstance(value, str) and name in _URLS:
+        return repr(masked_url(value))
+    return _redacted(repr(value))[:_SHOWN]
+
+
+def masked_url(url: str) -> str:
+    """A URL without the credentials in it, and otherwise as it was."""
+    return _redacted(_USER.sub(_masked_user, url, count=1))
+
+
+def _redacted(text: str) -> str:
+    from langchain_hindsight.redaction import redact  # its patterns take a while to compile
+
+    return redact(text)
+
+
+def _masked_user(found: re.Match[str]) -> str:
+    name, has_password, _ = found["user"].partition(":")
+    if has_password:
+        return f"{found['scheme']}{name}:{MASK}"
+    # With a web server, a name alone is a token.
+    return f"{found['scheme']}{MASK if found['scheme'].startswith('http') else name}"
+
+
+def is_masked(url: object) -> bool:
+    """Whether credentials were taken out of a URL."""
+    return isinstance(url, str) and (MASK in url or "[redacted:" in url)
+
+
+@cache
+def settings_of(model: type[BaseModel]) -> dict[str, FieldInfo]:
+    """The settings of a tree under their dotted names, in its order."""
+    return dict(_leaves(model, ""))
+
+
+def options_of(annotation: Any) -> tuple[str, ...]:  # noqa: ANN401 - any type of the tree
+    """What a choice, or each item of a list of choices, may be; empty for anything else."""
+    if get_origin(annotation) is Literal:
+        return get_args(annotation)
+    arguments = [one for one in get_args(annotation) if one not in {NoneType, ...}]
+    is_list = get_origin(annotation) is tuple
+    if len(arguments) == 1 and (is_list or NoneType in get_args(annotation)):
+        return options_of(arguments[0])
+    return ()
+
+
+def _leaves(model: type[BaseModel], prefix: str) -> Iterator[tuple[str, FieldInfo]]:
+    for name, one in model.model_fields.items():
+        section = one.annotation
+        if isinstance(section, type) and issubclass(section, BaseModel):
+            yield from _leaves(section, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", one
+
+
+@cache
+def _tree(model: type[BaseModel]) -> Tree:
+    settings = frozenset(settings_of(model))
+    sections = {
+        name.rsplit(".", depth)[0] for name in settings for depth in range(1, name.count(".") + 1)
+    }
+    return Tree(settings, frozenset(sections))
+
+
+def _add(layer: _Layer, model: type[BaseModel], merged: _Merged) -> None:
+    """What a layer holds, where no higher one has it."""
+    tree = _tree(model)
+    found = translate(layer.raw, tree, older=layer.is_older)
+    for remark in found.remarks:
+        merged.faults.append(Fault(layer.origin(remark.written), "", remark.text, is_error=False))
+    for written in found.unknown:
+        merged.faults.append(_unknown(layer, written, model))
+    for entry in found.entries:
+        if entry.name not in merged.values:
+            origin = layer.origin(entry.written)
+            merged.values[entry.name] = _checked(entry, origin, model, merged.faults)
+            merged.origins[entry.name] = origin
+
+
+def _checked(entry: Entry, origin: Origin, model: type[BaseModel], faults: list[Fault]) -> Any:  # noqa: ANN401 - any value
+    """The value; nothing, in whatever source, where it is a choice that nobody knows."""
+    one = settings_of(model).get(entry.name)
+    options = () if one is None else options_of(one.annotation)
+    given = entry.value if isinstance(entry.value, list | tuple) else [entry.value]
+    if not options or all(not isinstance(item, str) or item in options for item in given):
+        return entry.value
+    default = one.get_default() if one is not None else None
+    expected = (
+        f"expected {', '.join(options)}; "
+        f"{'the default' if default is None else repr(default)} is used until you correct it"
+    )
+    faults.append(Fault(origin, _redacted(repr(entry.value))[:_SHOWN], expected, is_error=False))
+    return _UNSET
+
+
+def _unknown(layer: _Layer, written: str, model: type[BaseModel]) -> Fault:
+    nearest = _nearest(written, [*settings_of(model), *sorted(_tree(model).sections)])
+    hint = f"did you mean {nearest}?" if nearest else "remove it"
+    if layer.is_older:
+        text = f"not understood, so left out; {hint}"
+        return Fault(layer.origin(written), "", text, is_error=False)
+    return Fault(layer.origin(written), "", f"there is no such setting; {hint}")
+
+
+def _nearest(written: str, names: list[str]) -> str | None:
+    """The known name that an unknown one is most like, whole or in its last part."""
+    written = written.lower()
+    names = [name for name in names if not f"{written}.".startswith(f"{name}.")]
+    by_last: dict[str, str] = {}
+    for name in names:
+        by_last.setdefault(name.rpartition(".")[2], name)
+    whole = difflib.get_close_matches(written, names, n=1, cutoff=0.75)
+    last = difflib.get_close_matches(written.rpartition(".")[2], by_last, n=1, cutoff=0.75)
+    return next(iter([*whole, *(by_last[one] for one in last)]), None)
+
+
+class _Variables(EnvSettingsSource):
+    """Environment variables; what is no JSON where a list or table is due is told like the rest."""
+
+    def decode_complex_value(self, field_name: str, field: FieldInfo, value: Any) -> Any:  # noqa: ANN401 - the signature is pydantic's
+        try:
+            return super().decode_complex_value(field_name, field, value)
+        except ValueError:
+            return value
+
+
+def _client_layer() -> Iterable[_Layer]:
+    """The variables by which other Hindsight clients know the server."""
+    for name in _CLIENT_VARIABLES:
+        if os.environ.get(name):
+            yield _Layer("variable", {"url": os.environ[name]}, None)
+            return
+
+
+def _variable(written: str) -> str:
+    """The variable that holds a setting: its own, one of a table above it, or a client's."""
+    present = {name.upper() for name, value in os.environ.items() if value}
+    parts = written.upper().split(".")
+    for length in range(len(parts), 0, -1):
+        name = "HINDSIGHT_" + "__".join(parts[:length])
+        if name in present:
+            return name
+    return next((name for name in _CLIENT_VARIABLES if os.environ.get(name)), written)
+
+
+def _project_file(name: str) -> tuple[Path, bool] | None:
+    """The nearest file of that name from the working directory up to the repository's root."""
+    try:
+        here = Path.cwd()
+    except OSError:  # the working directory is gone
+        return None
+    for folder in (here, *here.parents):
+        if (folder / name).is_file():
+            return folder / name, True
+        if (folder / ".git").exists():
+            break
+    return here / name, False
+
+
+def _file_layers(files: Iterable[ConfigFile], faults: list[Fault]) -> Iterator[_Layer]:
+    for file in files:
+        if not file.exists and not file.role.startswith("named"):
+            continue
+        try:
+            raw = _parsed(file)
+        except (OSError, ValueError) as error:
+            faults.append(Fault(Origin("file", "", file.path), "", _unreadable(error)))
+            continue
+        for name in file.table:
+            raw = raw.get(name, {}) if isinstance(raw, Mapping) else {}
+        if isinstance(raw, Mapping):
+            yield _Layer("file", raw, file)
+        else:
+            text = "expected a table of settings"
+            faults.append(Fault(Origin("file", ".".join(file.table), file.path), "", text))
+
+
+def _parsed(file: ConfigFile) -> Any:  # noqa: ANN401 - whatever the file holds
+    text = file.path.read_text(encoding="utf-8-sig")
+    if not file.is_older:
+        return tomllib.loads(text)
+    import jsonc
+
+    return jsonc.loads(text)
+
+
+def _unreadable(error: Exception) -> str:
+    if isinstance(error, OSError):
+        return f"it cannot be read ({error.strerror or type(error).__name__})"
+    if isinstance(error, UnicodeDecodeError):
+        return "it is no UTF-8 text"
+    kind = "TOML" if isinstance(error, tomllib.TOMLDecodeError) else "JSON"
+    return f"it is no {kind}: {_redacted(str(error))}"
+
+
+def _plain(given: Any) -> Any:  # noqa: ANN401 - any value
+    """Sections that were given as models, as tables of what was set in them."""
+    if isinstance(given, BaseModel):
+        return {name: _plain(getattr(given, name)) for name in given.model_fields_set}
+    if isinstance(given, Mapping):
+        return {name: _plain(value) for name, value in given.items()}
+    return given
+
+
+def _setting_of(location: list[str], origins: Mapping[str, Origin]) -> str:
+    """The setting that a location of pydantic's lies in."""
+    for length in range(len(location), 0, -1):
+        name = ".".join(location[:length])
+        if name in origins:
+            return name
+    return location[0] if location else ""
+
+
+def _expected(name: str, message: str) -> str:
+    if name in _SECRET:
+        return 'expected a text, or { source = "env", name = "VARIABLE" }'
+    return message[:1].lower() + message[1:]
