@@ -7,6 +7,7 @@ password hangs.
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
@@ -16,6 +17,14 @@ Strategy = Literal["auto", "git-remote", "folder"]
 _SCP_LIKE = re.compile(r"(?:[^@/\s]+@)?(?P<host>\[[^\]]+\]|[^/:\s]{2,}):(?!//)(?P<path>[^\s]+)")
 _SECTION = re.compile(r'\[\s*remote\s+"origin"\s*\]', re.IGNORECASE)
 _URL = re.compile(r"^\s*url\s*=\s*(.*?)\s*$", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class FoundProject:
+    """A project's id, and what it was taken from."""
+
+    project_id: str
+    origin: Literal["the git remote origin", "the folder's name"]
 
 
 def identify_project(folder: Path, strategy: Strategy = "auto") -> str:
@@ -29,13 +38,19 @@ def identify_project(folder: Path, strategy: Strategy = "auto") -> str:
     Returns:
         ``github-com-owner-name`` for a remote, else the folder's name in the same form.
     """
+    return find_project(folder, strategy).project_id
+
+
+def find_project(folder: Path, strategy: Strategy = "auto") -> FoundProject:
+    """`identify_project`, with what the id was taken from."""
     root = next((one for one in (folder, *folder.parents) if (one / ".git").exists()), None)
     if root is not None and strategy != "folder":
         remote = _origin(root)
         normalized = normalize_remote(remote) if remote else ""
         if normalized:
-            return normalized
-    return _slug((root or folder).resolve().name) or "project"
+            return FoundProject(normalized, "the git remote origin")
+    name = _slug((root or folder).resolve().name) or "project"
+    return FoundProject(name, "the folder's name")
 
 
 def normalize_remote(url: str) -> str:

@@ -296,9 +296,13 @@ class HindsightSettings(BaseSettings):
             _logger.warning("%s", one)
 
     @classmethod
-    def inspect(cls) -> Inspection:
-        """Read the configuration of this place, without an error or a warning for what is wrong."""
-        reading = read(cls, {})
+    def inspect(cls, reading: Reading | None = None) -> Inspection:
+        """A configuration without an error or a warning for what is wrong with it.
+
+        Args:
+            reading: What was read; else all sources of this place are.
+        """
+        reading = reading or read(cls, {})
         settings = cls.__new__(cls)
         faults = (*reading.faults, *_fill(settings, reading))
         usable = not any(one.is_error for one in faults)

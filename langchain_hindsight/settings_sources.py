@@ -35,6 +35,8 @@ _SECRET = frozenset(("api_key",))
 _URLS = frozenset(("url", "outbox.url"))
 _USER = re.compile(r"(?P<scheme>^\s*[\w+.-]+://)(?P<user>[^/?#]+)(?=@)")
 _UNSET = object()
+HIDDEN = "**********"
+"""What stands for a key."""
 MASK = "***"
 """What stands for a password inside a URL."""
 
@@ -72,11 +74,16 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """All sources together: nested values for the tree, and where each of them was found."""
+    """What was found: each setting's value by its dotted name, and its place."""
 
-    values: dict[str, Any]
+    found: Mapping[str, Any]
     origins: Mapping[str, Origin]
     faults: tuple[Fault, ...]
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """The values as the tree takes them."""
+        return nested(self.found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,11 +94,6 @@ class ConfigFile:
     path: Path
     exists: bool
     table: tuple[str, ...] = ()
-
-    @property
-    def is_older(self) -> bool:
-        """Whether it is JSON, which only configurations of elsewhere are written in."""
-        return self.path.suffix.lower() in {".json", ".jsonc"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +106,8 @@ class _Layer:
 
     @property
     def is_older(self) -> bool:
-        return self.file is not None and self.file.is_older
+        # Only configurations of elsewhere are JSON.
+        return self.file is not None and _is_json(self.file.path)
 
     def origin(self, written: str) -> Origin:
         if self.kind == "variable":
@@ -137,21 +140,22 @@ def read(model: type[BaseSettings], arguments: Mapping[str, Any]) -> Reading:
         *_client_layer(),
         *_file_layers(config_files(), merged.faults),
     ]
-    for layer in layers:
-        _add(layer, model, merged)
-    kept = {name: value for name, value in merged.values.items() if value is not _UNSET}
-    return Reading(
-        nested(kept), {name: merged.origins[name] for name in kept}, tuple(merged.faults)
-    )
+    return _together(layers, model, merged)
 
 
 def read_file(model: type[BaseModel], path: Path) -> Reading:
     """Read one file alone."""
     merged = _Merged()
-    for layer in _file_layers([ConfigFile("", path, exists=True)], merged.faults):
+    file = ConfigFile("named", path, exists=True)
+    return _together(_file_layers([file], merged.faults), model, merged)
+
+
+def _together(layers: Iterable[_Layer], model: type[BaseModel], merged: _Merged) -> Reading:
+    for layer in layers:
         _add(layer, model, merged)
-    kept = {name: value for name, value in merged.values.items() if value is not _UNSET}
-    return Reading(nested(kept), merged.origins, tuple(merged.faults))
+    found = {name: value for name, value in merged.values.items() if value is not _UNSET}
+    origins = {name: merged.origins[name] for name in found}
+    return Reading(found, origins, tuple(merged.faults))
 
 
 def config_files() -> list[ConfigFile]:
@@ -185,12 +189,26 @@ def explain(error: ValidationError, model: type[BaseModel], reading: Reading) ->
 
 
 def shown(name: str, value: object) -> str:
-    """A setting's value as a person may see it: nothing of a key or a password."""
-    if name in _SECRET:
-        return "(hidden)"
-    if isinstance(value, str) and name in _URLS:
-        return repr(masked_url(value))
-    return _redacted(repr(value))[:_SHOWN]
+    """A setting's value in an error, without credentials."""
+    return repr(masked(name, value))[:_SHOWN]
+
+
+def masked(name: str, value: Any) -> Any:  # noqa: ANN401 - any setting's value
+    """A setting's value without credentials, as JSON would hold it."""
+    from langchain_hindsight.redaction import redact_value  # see _redacted
+
+    if name in _SECRET and not _is_reference(value):
+        return HIDDEN
+    if name in _URLS and isinstance(value, str):
+        return masked_url(value)
+    return redact_value(list(value) if isinstance(value, tuple) else value)
+
+
+def _is_reference(value: object) -> bool:
+    """Whether a key is said to stand in a variable: no part of that is secret."""
+    if not isinstance(value, Mapping) or set(value) != {"source", "name"}:
+        return False
+    return value["source"] == "env" and str(value["name"]).isidentifier()
 
 
 def masked_url(url: str) -> str:
@@ -293,15 +311,12 @@ def _unknown(layer: _Layer, written: str, model: type[BaseModel]) -> Fault:
 
 
 def _nearest(written: str, names: list[str]) -> str | None:
-    """The known name that an unknown one is most like, whole or in its last part."""
-    written = written.lower()
-    names = [name for name in names if not f"{written}.".startswith(f"{name}.")]
+    """The known name whose last part an unknown one's is most like, of the same table if any."""
+    table, _, last = written.lower().rpartition(".")
     by_last: dict[str, str] = {}
-    for name in names:
+    for name in sorted(names, key=lambda one: one.rpartition(".")[0] != table):
         by_last.setdefault(name.rpartition(".")[2], name)
-    whole = difflib.get_close_matches(written, names, n=1, cutoff=0.75)
-    last = difflib.get_close_matches(written.rpartition(".")[2], by_last, n=1, cutoff=0.75)
-    return next(iter([*whole, *(by_last[one] for one in last)]), None)
+    return next((by_last[one] for one in difflib.get_close_matches(last, by_last, 1, 0.75)), None)
 
 
 class _Variables(EnvSettingsSource):
@@ -352,7 +367,7 @@ def _file_layers(files: Iterable[ConfigFile], faults: list[Fault]) -> Iterator[_
         if not file.exists and not file.role.startswith("named"):
             continue
         try:
-            raw = _parsed(file)
+            raw = parsed_file(file.path)
         except (OSError, ValueError) as error:
             faults.append(Fault(Origin("file", "", file.path), "", _unreadable(error)))
             continue
@@ -365,13 +380,23 @@ def _file_layers(files: Iterable[ConfigFile], faults: list[Fault]) -> Iterator[_
             faults.append(Fault(Origin("file", ".".join(file.table), file.path), "", text))
 
 
-def _parsed(file: ConfigFile) -> Any:  # noqa: ANN401 - whatever the file holds
-    text = file.path.read_text(encoding="utf-8-sig")
-    if not file.is_older:
+def parsed_file(path: Path) -> Any:  # noqa: ANN401 - whatever the file holds
+    """What a file holds, as it stands there.
+
+    Raises:
+        OSError: If it cannot be read.
+        ValueError: If it is no TOML, or no JSON, of which comments may be a part.
+    """
+    text = path.read_text(encoding="utf-8-sig")
+    if not _is_json(path):
         return tomllib.loads(text)
     import jsonc
 
     return jsonc.loads(text)
+
+
+def _is_json(path: Path) -> bool:
+    return path.suffix.lower() in {".json", ".jsonc"}
 
 
 def _unreadable(error: Exception) -> str:
@@ -404,4 +429,5 @@ def _setting_of(location: list[str], origins: Mapping[str, Origin]) -> str:
 def _expected(name: str, message: str) -> str:
     if name in _SECRET:
         return 'expected a text, or { source = "env", name = "VARIABLE" }'
-    return message[:1].lower() + message[1:]
+    text = message.replace("Input should be", "expected", 1)
+    return text[:1].lower() + text[1:]

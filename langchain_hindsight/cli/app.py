@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
+from langchain_hindsight._version import __version__
+from langchain_hindsight.cli.config import config
 from langchain_hindsight.cli.serve import serve
 
 app = typer.Typer(
@@ -14,12 +18,27 @@ app = typer.Typer(
 )
 
 
+def _print_version(asked: bool) -> None:  # noqa: FBT001 - the signature is typer's
+    if asked:
+        typer.echo(f"langchain-hindsight {__version__}")
+        raise typer.Exit
+
+
 @app.callback()
-def _root() -> None:
-    """Keep `serve` a sub-command, also while it is the only one."""
+def _root(
+    *,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
+    ] = False,
+) -> None:
+    """Take what stands before a sub-command."""
 
 
 app.command()(serve)
+app.add_typer(config, name="config")
 
 
 def main() -> None:
