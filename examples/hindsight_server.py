@@ -1,6 +1,8 @@
-"""Where the examples find Hindsight: the server named with ``--url``, else an embedded one.
+"""Where the examples find Hindsight: the server named by ``--url`` or ``HINDSIGHT_API_URL``.
 
-The embedded one keeps its data in a folder that is removed afterwards, so that an example does the
+Without either, an embedded one runs while the example does.
+
+It keeps its data in a folder that is removed afterwards, so that an example does the
 same each time. A program of yours leaves the folder out, and its memory stays.
 """
 
@@ -20,7 +22,7 @@ def hindsight_server() -> Iterator[str]:
     """Give the URL of a Hindsight server, running while the ``with`` block does."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--url", help="a Hindsight server of yours, in place of an embedded one")
-    given = parser.parse_args().url
+    given = parser.parse_args().url or os.environ.get("HINDSIGHT_API_URL")
     if given:
         yield given
         return
