@@ -132,8 +132,12 @@ class Transcript:
         """What is kept of what was said before a position, the last first."""
         for index in range(end - 1, -1, -1):
             line = self.line(index)
-            if line is not None and line.is_speech and line.role in self._roles:
+            if line is not None and self.is_kept(line):
                 yield index, line
+
+    def is_kept(self, line: Line) -> bool:
+        """Whether somebody says something whose words are kept."""
+        return line.is_speech and line.role in self._roles
 
     def every(self, start: int) -> list[int]:
         """The positions, from one on, of all that could ever be kept."""

@@ -147,7 +147,8 @@ def write(connection: Connection, work: Writing, caps: OutboxSettings) -> None:
 def _rows(
     connection: Connection, work: Writing, lane: int, thread: int, last_seq: int
 ) -> list[dict[str, Any]]:
-    now, parent, seq = time.time(), work.news.parent, last_seq
+    now, seq = time.time(), last_seq
+    parent: int | None = None
     seen: dict[str, int] = {}
     ids: set[str] = set()
     rows = []
@@ -169,7 +170,7 @@ def _rows(
                 "lane": lane,
                 "thread": thread,
                 "seq": seq,
-                "parent": parent,
+                "parent": work.news.follows.get(one.index, parent),
                 "message_id": name,
                 "fingerprint": one.fingerprint,
                 "speech": one.speech,

@@ -32,13 +32,6 @@ _TAIL = (
     .limit(bindparam("most"))
 )
 
-_HEAD = (
-    select(entries.c.seq, entries.c.fingerprint)
-    .where(entries.c.thread == bindparam("thread"), entries.c.speech)
-    .order_by(entries.c.seq)
-    .limit(bindparam("most"))
-)
-
 _AFTER = (
     select(entries.c.seq, entries.c.fingerprint)
     .where(
@@ -109,11 +102,6 @@ class KnownThread:
         """Those of the ids that are known."""
         found = self.connection.execute(_BY_ID, {"thread": self.id, "ids": list(ids)})
         return {row.message_id: Known(row.seq, row.fingerprint) for row in found}
-
-    def head(self, limit: int) -> list[Known]:
-        """The first speech that is known, oldest first."""
-        found = self.connection.execute(_HEAD, {"thread": self.id, "most": limit})
-        return [Known(*row) for row in found]
 
     def tail(self, limit: int) -> list[Known]:
         """The last speech that is known, oldest first."""

@@ -1,28 +1,30 @@
-"""What is new in a conversation: walk back from its end to the last message that is known.
+"""What is new in a conversation: read back from its end until enough of it is known.
 
-The walk costs what is new, whatever the length of the thread. Ids that are given decide: a message
-whose id is unknown is new, unless the list visibly is the whole conversation with ids issued anew.
-Where there are no ids, the place where the conversation stood last is compared, and after that the
-conversation is laid along what is known. What nothing shows to have been seen is new: a doubt is
+The reading costs what is new, whatever the length of the thread. A message whose id is known is
+known, wherever it stands. One with another id, or with none, is known where its words stand in the
+place that they had: between two messages that are known, right behind one, or in a window of the
+conversation shown again (`alignment`). What nothing shows to have been seen is new: a doubt is
 settled for keeping.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import islice
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
+from langchain_hindsight.outbox.alignment import Said, overlap
 from langchain_hindsight.transcript import Transcript
 
 FIRST_CHUNK = 8
 CHUNK = 32
+LARGEST_CHUNK = 512
+STRETCH = 4
+"""How many known lines in a row end the reading: what stands before them is known too."""
 TAIL = 8
 """How many lines must agree for a place to be taken as the one where a conversation stood."""
 WINDOW = 512
-"""How far back a conversation without known ids is laid along what is known, in lines."""
-_SURE = 3
+"""How far back words are compared, in lines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +52,6 @@ class Thread(Protocol):
         """Those of the ids that are known."""
         ...
 
-    def head(self, limit: int) -> Sequence[Known]:
-        """The first speech that is known, oldest first."""
-        ...
-
     def tail(self, limit: int) -> Sequence[Known]:
         """The last speech that is known, oldest first."""
         ...
@@ -73,18 +71,42 @@ class News:
 
     fresh: tuple[int, ...] = ()
     edited: tuple[tuple[int, Known], ...] = ()
-    parent: int | None = None
-    """The known message that the first fresh one follows on."""
+    follows: Mapping[int, int] = field(default_factory=dict)
+    """The known message that a fresh one follows on, where that is no fresh one."""
     length: int = 0
+
+
+@dataclass(slots=True)
+class _Read:
+    """The end of a list, as far as it was read: what is known of it by id."""
+
+    transcript: Transcript
+    start: int = 0
+    known: dict[int, Known] = field(default_factory=dict)
+
+    @property
+    def last(self) -> int:
+        """The position of the last message known by its id; -1 where there is none."""
+        return max(self.known, default=-1)
+
+    def speech(self, start: int, end: int) -> list[int]:
+        """The positions of what was said, in a part of what was read."""
+        lines = ((index, self.transcript.line(index)) for index in range(start, end))
+        return [at for at, line in lines if line is not None and self.transcript.is_kept(line)]
+
+    def fingerprint(self, index: int) -> str:
+        line = self.transcript.line(index)
+        return "" if line is None else line.fingerprint
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    start: int
-    seq: int
-    missed: tuple[int, ...] = ()
-    ids_unread: bool = False
-    """Whether ids behind it may be known all the same, in another order."""
+    """Where what is new begins, and the known message before it."""
+
+    start: int = 0
+    seq: int | None = None
+    missed: Mapping[int, int | None] = field(default_factory=dict)
+    """Positions before it that are new all the same, with the known message before each."""
 
 
 def whats_new(transcript: Transcript, thread: Thread | None, *, keep: bool = True) -> News:
@@ -97,107 +119,126 @@ def whats_new(transcript: Transcript, thread: Thread | None, *, keep: bool = Tru
     """
     choose = transcript.settled if keep else transcript.every
     if thread is None or thread.last_seq == 0:
-        return _news(choose, None, (), thread)
-    edited: list[tuple[int, Known]] = []
-    place = _walk(transcript, thread, edited)
-    if place is not None:
-        place = _follow(transcript, thread, place)
-    news = _news(choose, place, tuple(edited), thread)
-    return _without_known(transcript, thread, news) if place and place.ids_unread else news
+        fresh = choose(0)
+        return News(tuple(fresh), length=fresh[-1] + 1 if fresh else 0)
+    read = _read_back(transcript, thread)
+    place = _place(read, thread)
+    fresh = _unknown_ids(transcript, thread, read, [*place.missed, *choose(place.start)])
+    edited = tuple(
+        (index, known)
+        for index, known in sorted(read.known.items())
+        if transcript.line(index) and read.fingerprint(index) != known.fingerprint
+    )
+    follows = {index: seq for index, seq in place.missed.items() if seq is not None}
+    first = next((index for index in fresh if index >= place.start), None)
+    if first is not None and place.seq is not None:
+        follows[first] = place.seq
+    return News(tuple(fresh), edited, follows, fresh[-1] + 1 if fresh else thread.length)
 
 
-def _news(
-    choose: Callable[[int], list[int]],
-    place: _Place | None,
-    edited: tuple[tuple[int, Known], ...],
-    thread: Thread | None,
-) -> News:
-    start = 0 if place is None else place.start
-    fresh = choose(start)
-    if place is not None and place.missed:
-        fresh = sorted({*place.missed, *fresh})
-    length = fresh[-1] + 1 if fresh else (0 if thread is None else thread.length)
-    return News(tuple(fresh), edited, None if place is None else place.seq, length)
+def _read_back(transcript: Transcript, thread: Thread) -> _Read:
+    """Look ids up from the end on, until a stretch is known or everything was looked at."""
+    read = _Read(transcript, len(transcript))
+    size, in_a_row, lines = FIRST_CHUNK, 0, 0
+    while read.start > 0 and in_a_row < STRETCH and lines < WINDOW:
+        end, read.start = read.start, max(0, read.start - size)
+        ids = {at: name for at in range(read.start, end) if (name := transcript.message_id(at))}
+        found = thread.by_id(list(ids.values())) if ids else {}
+        read.known.update(_by_position(read, {a: found[n] for a, n in ids.items() if n in found}))
+        for index in reversed(read.speech(read.start, end)):
+            in_a_row = in_a_row + 1 if index in read.known else 0
+            lines += bool(read.known)
+            if in_a_row == STRETCH:
+                break
+        if not ids and not read.known and _where_it_stood(transcript, thread) is not None:
+            break
+        size = min(max(CHUNK, 2 * size), LARGEST_CHUNK)
+    return read
 
 
-def _without_known(transcript: Transcript, thread: Thread, news: News) -> News:
-    """What is fresh by its place and not known by its id."""
-    ids = {index: name for index in news.fresh if (name := transcript.message_id(index))}
-    names = list(ids.values())
-    known: dict[str, Known] = {}
-    for start in range(0, len(names), CHUNK):
-        known.update(thread.by_id(names[start : start + CHUNK]))
-    fresh = tuple(index for index in news.fresh if ids.get(index) not in known)
-    return replace(news, fresh=fresh)
+def _by_position(read: _Read, found: dict[int, Known]) -> dict[int, Known]:
+    """What is known by id; an id that stands on two messages is that of the one it was."""
+    owners = {known.seq: at for at, known in [*found.items(), *read.known.items()]}
+    for index, known in found.items():
+        if read.fingerprint(index) == known.fingerprint:
+            owners[known.seq] = index
+    return {index: known for index, known in found.items() if owners[known.seq] == index}
 
 
-def _walk(transcript: Transcript, thread: Thread, edited: list[tuple[int, Known]]) -> _Place | None:
-    """The last known message, by id if one is known, else by what was said."""
-    end, size = len(transcript), FIRST_CHUNK
-    by_words = True
-    while end > 0:
-        start = max(0, end - size)
-        place = _by_id(transcript, thread, range(start, end), edited)
-        if place is not None:
-            return place
-        if end == len(transcript):
-            by_words = _words_decide(transcript, thread, range(start, end))
-            place = _where_it_stood(transcript, thread) if by_words else None
-            if place is not None:
-                return place
-        end, size = start, CHUNK
-    return _laid_along(transcript, thread) if by_words else None
+def _place(read: _Read, thread: Thread) -> _Place:
+    if not read.known:
+        stood = _where_it_stood(read.transcript, thread)
+        return stood or _by_words(read, thread, None)
+    seq = read.known[read.last].seq
+    after = _Place(read.last + 1, seq) if seq == thread.last_seq else _by_words(read, thread, seq)
+    missed = {**_missed(read, thread), **after.missed}
+    return _Place(after.start, after.seq, dict(sorted(missed.items())))
 
 
-def _words_decide(transcript: Transcript, thread: Thread, end: range) -> bool:
-    """Whether words may show what ids do not: there are none, or all were issued anew.
-
-    The latter shows in a list of more than one exchange that begins as the conversation began and
-    is as long as it was. Anything shorter may be the same words said again.
-    """
-    if not any(transcript.message_id(index) for index in end):
-        return True
-    if len(transcript) < thread.length:
-        return False
-    wanted = [known.fingerprint for known in thread.head(TAIL)]
-    exchanges = 0
-    for index in range(len(transcript)):
-        line = transcript.line(index)
-        if line is None or not line.is_speech:
-            continue
-        exchanges += line.starts_turn
-        if wanted and line.fingerprint != wanted.pop(0):
-            return False
-        if exchanges > 1 and not wanted:
-            return True
-    return False
-
-
-def _by_id(
-    transcript: Transcript, thread: Thread, span: range, edited: list[tuple[int, Known]]
-) -> _Place | None:
-    ids = {index: name for index in span if (name := transcript.message_id(index))}
-    if not ids:
-        return None
-    known = thread.by_id(list(ids.values()))
-    if not known:
-        return None
-    found = {index: known[name] for index, name in ids.items() if name in known}
-    for index, before in found.items():
-        line = transcript.line(index)
-        if line is not None and line.fingerprint != before.fingerprint:
-            edited.append((index, before))
-    last = max(found)
-    return _Place(last + 1, found[last].seq)
+def _missed(read: _Read, thread: Thread) -> dict[int, int | None]:
+    """What was said before the last known message, and is known by neither id nor place."""
+    unknown = [at for at in read.speech(read.start, read.last) if at not in read.known]
+    if not unknown:
+        return {}
+    tail = thread.tail(WINDOW)
+    reach = tail[0].seq if tail else 0
+    older = thread.has([read.fingerprint(index) for index in unknown])
+    anchors = sorted(read.known)
+    taken: set[int] = set()
+    missed: dict[int, int | None] = {}
+    for index in unknown:
+        before = max((at for at in anchors if at < index), default=None)
+        low = 0 if before is None else read.known[before].seq
+        high = read.known[min(at for at in anchors if at > index)].seq
+        said = read.fingerprint(index)
+        there = next(
+            (
+                one.seq
+                for one in tail
+                if low < one.seq < high and one.fingerprint == said and one.seq not in taken
+            ),
+            None,
+        )
+        if there is not None:
+            taken.add(there)
+        elif low + 1 >= reach or said not in older:
+            missed[index] = low or None
+    return missed
 
 
-def _follow(transcript: Transcript, thread: Thread, place: _Place) -> _Place:
+def _by_words(read: _Read, thread: Thread, seq: int | None) -> _Place:
+    """Where what is new begins behind the last message known by id, told by what was said."""
+    place = _follow(read, thread, _Place(read.last + 1, seq)) if seq is not None else _Place()
+    tail = thread.tail(WINDOW)
+    known = [one for one in tail if one.seq > (place.seq or 0)]
+    is_all = len(tail) < WINDOW or len(known) < len(tail)
+    spoken = read.speech(place.start, len(read.transcript))
+    for cut in dict.fromkeys((max(0, len(spoken) - WINDOW), 0)):
+        passed = [_said(read, index) for index in spoken[cut:]]
+        shown = overlap(passed, [one.fingerprint for one in known], is_all=is_all)
+        if shown is not None:
+            last = known[shown.at + shown.length - 1].seq
+            end = spoken[cut + shown.start + shown.length - 1] + 1
+            before = spoken[cut : cut + shown.start]
+            heard = thread.has([read.fingerprint(index) for index in before]) if before else set()
+            missed = {at: place.seq for at in before if read.fingerprint(at) not in heard}
+            return _follow(read, thread, _Place(end, last, missed))
+    return place
+
+
+def _said(read: _Read, index: int) -> Said:
+    line = read.transcript.line(index)
+    has_id = read.transcript.message_id(index) is not None
+    return Said(read.fingerprint(index), line is not None and line.starts_turn, has_id)
+
+
+def _follow(read: _Read, thread: Thread, place: _Place) -> _Place:
     """Go on over messages that are known under other ids: the same turn, run again."""
     start, seq = place.start, place.seq
-    if seq == thread.last_seq:
+    if seq is None or seq == thread.last_seq:
         return place
-    for index in range(place.start, len(transcript)):
-        line = transcript.line(index)
+    for index in range(place.start, len(read.transcript)):
+        line = read.transcript.line(index)
         if line is None:
             continue
         known = thread.after(seq, line.fingerprint)
@@ -205,12 +246,12 @@ def _follow(transcript: Transcript, thread: Thread, place: _Place) -> _Place:
             start, seq = index + 1, known.seq
         elif line.is_speech:
             break
-    return replace(place, start=start, seq=seq)
+    return _Place(start, seq, place.missed)
 
 
 def _where_it_stood(transcript: Transcript, thread: Thread) -> _Place | None:
-    """The position of the last time, if the same was said up to there."""
-    if not 0 < thread.length <= len(transcript):
+    """The position of the last time, if the same was said up to there and there is more by now."""
+    if not 0 < thread.length < len(transcript):
         return None
     tail = thread.tail(TAIL)
     wanted = [known.fingerprint for known in reversed(tail)]
@@ -221,37 +262,20 @@ def _where_it_stood(transcript: Transcript, thread: Thread) -> _Place | None:
             return None
     if wanted or not tail:
         return None
-    return _Place(thread.length, tail[-1].seq, ids_unread=True)
+    return _Place(thread.length, tail[-1].seq)
 
 
-def _laid_along(transcript: Transcript, thread: Thread) -> _Place | None:
-    """The longest run of what was said that is known in the same order."""
-    tail = thread.tail(WINDOW)
-    recent = islice(transcript.speech(len(transcript)), 4 * WINDOW)
-    spoken = [(index, line.fingerprint) for index, line in recent][::-1]
-    where: dict[str, list[int]] = {}
-    for position, known in enumerate(tail):
-        where.setdefault(known.fingerprint, []).append(position)
-    best, runs = (0, 0, 0), dict[int, int]()
-    for ordinal, (_, fingerprint) in enumerate(spoken):
-        runs = {at: runs.get(at - 1, 0) + 1 for at in where.get(fingerprint, ())}
-        for at, run in runs.items():
-            best = max(best, (run, at, -ordinal))
-    run, at, ordinal = best[0], best[1], -best[2]
-    if not run or not _convinces(transcript, spoken, run, ordinal, len(tail)):
-        return None
-    before = spoken[: ordinal + 1 - run]
-    known_before = thread.has([fingerprint for _, fingerprint in before]) if before else set()
-    missed = tuple(index for index, fingerprint in before if fingerprint not in known_before)
-    return _Place(spoken[ordinal][0] + 1, tail[at].seq, missed)
-
-
-def _convinces(
-    transcript: Transcript, spoken: Sequence[tuple[int, str]], run: int, ordinal: int, known: int
-) -> bool:
-    """Whether a run is a conversation seen again, rather than the same words said anew."""
-    if run >= _SURE or run == known:
-        return True
-    if any(transcript.message_id(index) for index, _ in spoken):
-        return False  # the words of a few lines do not outweigh ids
-    return run == ordinal + 1 or run >= _SURE - 1
+def _unknown_ids(
+    transcript: Transcript, thread: Thread, read: _Read, fresh: Sequence[int]
+) -> list[int]:
+    """What is fresh by its place and not known by its id."""
+    unread = {
+        index: name
+        for index in fresh
+        if index < read.start and (name := transcript.message_id(index))
+    }
+    names = list(unread.values())
+    known: set[str] = set()
+    for start in range(0, len(names), LARGEST_CHUNK):
+        known.update(thread.by_id(names[start : start + LARGEST_CHUNK]))
+    return [at for at in fresh if at not in read.known and unread.get(at) not in known]

@@ -149,12 +149,6 @@ def test_the_only_exchange_of_a_thread_said_again_under_new_ids_is_new(store, wo
         assert retain(store, again) == len(words)
 
 
-def test_a_later_part_with_words_that_are_known_and_ids_that_are_not_is_new(store):
-    retain(store, said(*"abcdef"))
-    again = [m.model_copy(update={"id": f"new-{m.id}"}) for m in said(*"abcdef")[2:]]
-    assert retain(store, again) == 4
-
-
 @pytest.mark.parametrize("ids", [True, False])
 def test_a_history_that_was_trimmed_repeats_and_loses_nothing(store, ids):
     retain(store, said(*"abcdefghij", ids=ids))
