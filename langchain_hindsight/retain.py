@@ -610,11 +610,11 @@ def _scope(server: str, bank: ProjectBank | LifeBank, thread: str = "") -> Scope
 
 
 def _unnamed(transcript: Transcript) -> str | None:
-    """A thread's name from how it begins; None where there is nothing to keep."""
+    """A thread's name from how it begins, whatever ids it has; None where nothing is to be kept."""
     for index in range(len(transcript)):
         line = transcript.line(index)
         if line is not None:
-            return f"unnamed-{line.message_id or line.fingerprint}"
+            return f"unnamed-{line.fingerprint}"
     return None
 
 

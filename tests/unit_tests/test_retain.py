@@ -224,6 +224,18 @@ def test_threads_without_a_name_are_told_apart_by_how_they_begin(open_retainer, 
     assert len(server.stored) == 5
 
 
+def test_a_thread_without_a_name_whose_ids_are_issued_anew_with_every_call_stays_one(
+    open_retainer, server
+):
+    retainer = open_retainer()
+    words = ["a", "b", "c", "d", "e", "f"]
+    for end in (2, 4, 6):
+        said = [m.model_copy(update={"id": f"{end}-{m.id}"}) for m in turn(*words[:end])]
+        assert retainer.retain_transcript(BANK, said, thread_id=None).items == 2
+    retainer.flush(10)
+    assert len(server.stored) == 6
+
+
 def test_the_same_messages_of_other_threads_projects_and_banks_stay_apart(open_retainer, server):
     retainer = open_retainer()
     places = [(BANK, "t"), (BANK, "u"), (ProjectBank("work", "other"), "t")]
