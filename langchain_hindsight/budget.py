@@ -55,6 +55,9 @@ _STOP_WORDS = frozenset(
     )
 )
 
+_REMEMBERED = 2048
+"""So many texts are known from one turn to the next: what reading and counting them gave."""
+
 _QUOTES = "\"'`´‘’“”«»"  # noqa: RUF001 - people type them all
 _MARKS = f".,;:!?…{_QUOTES}"
 
@@ -80,7 +83,7 @@ def count_tokens(text: str) -> int:
     Returns:
         The number of ``o200k_base`` tokens.
     """
-    return _counts([text])[0]
+    return _count_anew(text)
 
 
 def filter_memories(
@@ -100,9 +103,8 @@ def filter_memories(
     kept: list[RecalledMemory] = []
     dropped: Counter[str] = Counter()
     for memory in memories:
-        text = clean(memory.text)
-        reason = _unfit(memory, text, min_scores)
-        key = "" if reason else _sameness(text)
+        text, is_block, key = _read(memory.text)
+        reason = _unfit(memory, text, min_scores, is_block=is_block)
         if not reason and key in seen:
             reason = "duplicate"
         if reason:
@@ -188,10 +190,20 @@ def fit(memories: Sequence[RecalledMemory], *, limit: int, role: Role) -> Fit:
 
 
 def _counts(texts: Sequence[str]) -> list[int]:
+    return [_count(text) for text in texts]
+
+
+@lru_cache(_REMEMBERED)
+def _count(text: str) -> int:
+    return _count_anew(text)
+
+
+def _count_anew(text: str) -> int:
     import toktok
 
     # One thread: at these sizes, starting more costs more than counting.
-    return toktok.batch_count(texts, _ENCODING, threads=1)  # type: ignore[no-any-return]
+    (count,) = toktok.batch_count([text], _ENCODING, threads=1)
+    return int(count)
 
 
 @lru_cache(maxsize=2)
@@ -224,10 +236,22 @@ def _trimmed(memory: RecalledMemory, room: int) -> RecalledMemory | None:
     return None
 
 
-def _unfit(memory: RecalledMemory, text: str, min_scores: Mapping[str, float]) -> str | None:
+@lru_cache(_REMEMBERED)
+def _read(text: str) -> tuple[str, bool, str]:
+    """A memory's text made fit to be shown, whether it is a block, and what it shares with others.
+
+    The turns of a conversation recall much the same memories, so each text is read once.
+    """
+    cleaned = clean(text)
+    return cleaned, contains_block(text), _sameness(cleaned)
+
+
+def _unfit(
+    memory: RecalledMemory, text: str, min_scores: Mapping[str, float], *, is_block: bool
+) -> str | None:
     if not text:
         return "blank"
-    if contains_block(memory.text):
+    if is_block:
         return "recalled_block"
     for name, floor in min_scores.items():
         score = memory.scores.get(name)
@@ -251,22 +275,18 @@ def _best_first(scores: Sequence[float | None]) -> list[int]:
 
 def _bm25(query: str, texts: Sequence[str]) -> list[float | None]:
     """How well each text answers the query by its words; None for no word in common."""
-    documents = [_words(text) for text in texts]
-    asked = [word for word in _words(query) if word not in _STOP_WORDS]
-    vocabulary = list(set().union(*documents) - _STOP_WORDS)
-    wanted = set(_STEMMER.stem(asked))
-    stems = zip(vocabulary, _STEMMER.stem(vocabulary), strict=True)
-    terms = {word: stem for word, stem in stems if stem in wanted}
-    counts = [Counter(terms[word] for word in words if word in terms) for words in documents]
+    documents = [_terms(text) for text in texts]
+    wanted = sorted(set(_stems(_words(query))))
+    counts = [{term: terms[term] for term in wanted if term in terms} for terms, _ in documents]
     holders = Counter(term for count in counts for term in count)
     weights = {
         term: math.log1p((len(texts) - holding + 0.5) / (holding + 0.5))
         for term, holding in holders.items()
     }
-    usual = max(1.0, sum(map(len, documents)) / max(1, len(documents)))
+    usual = max(1.0, sum(length for _, length in documents) / max(1, len(documents)))
     scores: list[float | None] = []
-    for count, words in zip(counts, documents, strict=True):
-        damping = _SATURATION * (1 - _LENGTH_WEIGHT + _LENGTH_WEIGHT * len(words) / usual)
+    for count, (_, length) in zip(counts, documents, strict=True):
+        damping = _SATURATION * (1 - _LENGTH_WEIGHT + _LENGTH_WEIGHT * length / usual)
         score = sum(
             weights[term] * times * (_SATURATION + 1) / (times + damping)
             for term, times in count.items()
@@ -283,6 +303,17 @@ class _EnglishStemmer(threading.local):
 
 
 _STEMMER = _EnglishStemmer()
+
+
+@lru_cache(_REMEMBERED)
+def _terms(text: str) -> tuple[Mapping[str, int], int]:
+    """How often a text holds which stem, and how many words it has, stop words included."""
+    words = _words(text)
+    return Counter(_stems(words)), len(words)
+
+
+def _stems(words: Sequence[str]) -> list[str]:
+    return _STEMMER.stem([word for word in words if word not in _STOP_WORDS])  # type: ignore[no-any-return]
 
 
 def _words(text: str) -> list[str]:
