@@ -24,6 +24,7 @@ from urllib.parse import quote, urlsplit, urlunsplit
 
 from langchain_hindsight._version import __version__
 from langchain_hindsight.background_loop import BackgroundLoop
+from langchain_hindsight.breaker import Breaker
 from langchain_hindsight.errors import ConfigurationError, HindsightError
 from langchain_hindsight.fork import abandon, on_fork_in_child
 from langchain_hindsight.outbox.address import address_of
@@ -35,9 +36,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-Kind = Literal["unreachable", "timeout", "busy", "auth", "missing", "rejected", "server"]
+Kind = Literal["unreachable", "timeout", "busy", "auth", "missing", "rejected", "server", "skipped"]
 
-_RETRYABLE: frozenset[Kind] = frozenset({"unreachable", "timeout", "busy", "server"})
+_RETRYABLE: frozenset[Kind] = frozenset({"unreachable", "timeout", "busy", "server", "skipped"})
 _BY_STATUS: Mapping[int, Kind] = {
     401: "auth",
     403: "auth",
@@ -87,6 +88,11 @@ class GatewayError(HindsightError):
     def retryable(self) -> bool:
         """Whether the same call may succeed later."""
         return self.kind in _RETRYABLE
+
+    @property
+    def is_servers_fault(self) -> bool:
+        """Whether the server did not answer, or said that it cannot."""
+        return self.kind != "skipped" and (self.status is None or self.status >= 500)  # noqa: PLR2004
 
 
 def _gateway_error(
@@ -145,6 +151,7 @@ class Gateway:
         self._connecting: asyncio.Task[_Connection] | None = None
         self._retired: list[_Connection] = []
         self._auth_said = False
+        self.breaker = Breaker()
 
     def _renew(self) -> None:
         abandon(self._connection, self._connecting, *self._retired)
@@ -373,10 +380,15 @@ class Gateway:
         """One request; a refused key is read anew, and the request sent once more if it changed."""
         connection = await self._connected()
         try:
-            return await self._translate(send(connection))
+            answer = await self._translate(send(connection))
         except GatewayError as error:
+            if not error.is_servers_fault:
+                self.breaker.succeeded()
             if error.status != 401 or not await self._key_changed(connection):  # noqa: PLR2004
                 raise
+        else:
+            self.breaker.succeeded()
+            return answer
         return await self._translate(send(await self._connected()))
 
     async def _key_changed(self, used: _Connection) -> bool:

@@ -27,7 +27,7 @@ from langchain_hindsight.caller import Caller, identify
 from langchain_hindsight.errors import BankResolutionError, ConfigurationError, HindsightError
 from langchain_hindsight.fence import strip_recalled
 from langchain_hindsight.fork import on_fork_in_child
-from langchain_hindsight.gateway import Gateway, checked_key
+from langchain_hindsight.gateway import Gateway, GatewayError, checked_key
 from langchain_hindsight.project_identity import identify_project
 from langchain_hindsight.query import compose_query, turn_message
 from langchain_hindsight.recall import Recall, RecallPlan
@@ -132,6 +132,7 @@ class DualBankMemory:
         config: RunnableConfig | None = None,
         *,
         context: object | None = None,
+        expressly: bool = False,
     ) -> RecallResult:
         """Recall what is relevant from both banks at once.
 
@@ -140,6 +141,8 @@ class DualBankMemory:
                 question and whose turns before it give it meaning.
             config: The run's config, which says who is asking; else that of the run under way.
             context: The LangGraph runtime context, where the caller holds it.
+            expressly: Whether a person or a model asks for just this. Then a server that has kept
+                failing is asked all the same, where a turn's own recall is skipped for a while.
 
         Returns:
             The result. A bank that failed says so in its ``error``; nothing is raised for what a
@@ -147,7 +150,9 @@ class DualBankMemory:
         """
         caller = identify(config, context)
         plan = self._plan_recall(query_or_messages, caller)
-        return plan if isinstance(plan, RecallResult) else self._carry_out(plan)
+        if isinstance(plan, RecallResult):
+            return plan
+        return self._carry_out(plan, expressly=expressly)
 
     async def arecall(
         self,
@@ -155,12 +160,15 @@ class DualBankMemory:
         config: RunnableConfig | None = None,
         *,
         context: object | None = None,
+        expressly: bool = False,
     ) -> RecallResult:
         """`recall`, awaited."""
         await self._look_up_project()
         caller = identify(config, context)
         plan = self._plan_recall(query_or_messages, caller)
-        return plan if isinstance(plan, RecallResult) else await self._acarry_out(plan)
+        if isinstance(plan, RecallResult):
+            return plan
+        return await self._acarry_out(plan, expressly=expressly)
 
     def recall_turn(
         self,
@@ -450,25 +458,25 @@ class DualBankMemory:
         ]
         return RecallResult(project=parts[0], life=parts[1], reason=reason)
 
-    def _carry_out(self, plan: RecallPlan) -> RecallResult:
+    def _carry_out(self, plan: RecallPlan, *, expressly: bool = False) -> RecallResult:
         held = self._recall.held(plan)
         if held is not None:
             return held
         self._opened()
         try:
-            return self._loop.run(self._recall.run(plan))
+            return self._loop.run(self._recall.run(plan, expressly=expressly))
         except HindsightError as error:
-            return self._empty(plan, None, error)
+            return self._empty(plan, _why_skipped(error), error)
 
-    async def _acarry_out(self, plan: RecallPlan) -> RecallResult:
+    async def _acarry_out(self, plan: RecallPlan, *, expressly: bool = False) -> RecallResult:
         held = self._recall.held(plan)
         if held is not None:
             return held
         self._opened()
         try:
-            return await self._loop.arun(self._recall.run(plan))
+            return await self._loop.arun(self._recall.run(plan, expressly=expressly))
         except HindsightError as error:
-            return self._empty(plan, None, error)
+            return self._empty(plan, _why_skipped(error), error)
 
     def _held_turn(self, key: Hashable | None) -> RecallResult | None:
         with self._turns_lock:
@@ -634,6 +642,10 @@ def _kept(receipt: RetainReceipt) -> RetainReceipt:
     if receipt.status in {"skipped", "failed"}:
         raise HindsightError(receipt.reason or "It could not be kept.")
     return receipt
+
+
+def _why_skipped(error: HindsightError) -> str | None:
+    return str(error) if isinstance(error, GatewayError) and error.kind == "skipped" else None
 
 
 def _refuse_if_ignored(caller: Caller) -> None:

@@ -1,7 +1,8 @@
 """Recall, as a straight line: query → banks → one concurrent call a bank → filter → fit → result.
 
 A bank that is down, slow or wrong loses its own memories and nothing else. A result is held for a
-while, so that the same question again costs no request; one with a failure in it never is.
+while, so that the same question again costs no request; one with a failure in it never is. A server
+that keeps failing is left alone for a growing time, in which a recall costs nothing.
 """
 
 from __future__ import annotations
@@ -18,14 +19,17 @@ from cachetools import TTLCache
 
 from langchain_hindsight import budget, fence
 from langchain_hindsight.banks import LifeBank, ProjectBank, life_tag_groups, project_tag_groups
+from langchain_hindsight.breaker import Verdict
 from langchain_hindsight.errors import BankResolutionError, HindsightError
 from langchain_hindsight.fork import abandon, on_fork_in_child
-from langchain_hindsight.gateway import Gateway
+from langchain_hindsight.gateway import Gateway, GatewayError
 from langchain_hindsight.recall_result import BankRecall, RecalledMemory, RecallResult
 from langchain_hindsight.settings import HindsightSettings
 
 _HELD = 512
 """Most results held at once."""
+_PROBE_WAIT = 0.25
+"""How long a turn waits for a server that kept failing, in seconds; the request itself goes on."""
 
 _logger = logging.getLogger(__name__)
 
@@ -83,44 +87,93 @@ class Recall:
             for key, shared in self._in_flight.items():
                 shared.stale = shared.stale or _names_bank(key, bank_id)
 
-    async def run(self, plan: RecallPlan) -> RecallResult:
+    async def run(self, plan: RecallPlan, *, expressly: bool = False) -> RecallResult:
         """Carry out a plan on the gateway's loop; the same plan at the same time is one request.
 
         When every caller that waits for a request is cancelled, so is the request.
+
+        Args:
+            plan: Which banks to ask what.
+            expressly: Whether somebody asked for just this; then also a server that keeps failing
+                is asked, and waited for.
+
+        Raises:
+            GatewayError: If the server is left alone because it kept failing.
         """
         held = self.held(plan)
         if held is not None:
             return held
-        shared = self._in_flight.get(plan.key)
-        if shared is None:
-            shared = _Shared(asyncio.ensure_future(self._ask(plan)))
-            self._in_flight[plan.key] = shared
-            shared.task.add_done_callback(lambda _: self._in_flight.pop(plan.key, None))
+        shared = self._in_flight.get(plan.key) or self._begin(plan, expressly=expressly)
         shared.waiting += 1
+        patience = _PROBE_WAIT if shared.is_probe and not expressly else None
         try:
-            result = await asyncio.shield(shared.task)
+            async with asyncio.timeout(patience):
+                result = await asyncio.shield(shared.task)
+        except TimeoutError:
+            raise self._skipped() from None
         finally:
             shared.waiting -= 1
             if not shared.waiting and not shared.task.done():
-                self._in_flight.pop(plan.key, None)
+                self._end(plan, shared)
                 shared.task.cancel()
         if not shared.stale and all(one.error is None for one in result.banks.values()):
             with self._lock:
                 self._results[plan.key] = result
         return result
 
+    def _begin(self, plan: RecallPlan, *, expressly: bool) -> _Shared:
+        verdict = "ask" if expressly else self._gateway.breaker.verdict()
+        if verdict == "skip":
+            raise self._skipped()
+        shared = _Shared(asyncio.ensure_future(self._judged(plan, verdict)), verdict == "probe")
+        self._in_flight[plan.key] = shared
+        shared.task.add_done_callback(lambda _: self._end(plan, shared))
+        return shared
+
+    def _end(self, plan: RecallPlan, shared: _Shared) -> None:
+        if self._in_flight.get(plan.key) is shared:
+            del self._in_flight[plan.key]
+
+    def _skipped(self) -> GatewayError:
+        breaker = self._gateway.breaker
+        msg = (
+            f"skipped: Hindsight at {self._gateway.url} has kept failing, so no turn waits for it; "
+            f"it is asked again in {breaker.seconds_left:.0f} s at the latest."
+        )
+        return GatewayError(msg, kind="skipped")
+
+    async def _judged(self, plan: RecallPlan, verdict: Verdict) -> RecallResult:
+        """Ask, and tell the breaker when it is the server that failed and no bank answered."""
+        breaker = self._gateway.breaker
+        try:
+            result = await self._ask(plan)
+        except BaseException:
+            breaker.undecided(verdict)
+            raise
+        errors = [bank.error for bank in result.banks.values()]
+        faults = [one for one in errors if isinstance(one, GatewayError) and one.is_servers_fault]
+        if faults and None not in errors:
+            breaker.failed(verdict)
+        else:
+            breaker.undecided(verdict)  # an answer has told it already
+        return result
+
     async def _ask(self, plan: RecallPlan) -> RecallResult:
         settings = self._settings.recall
-        (project_found, project), (life_found, life), _ = await asyncio.gather(
-            self._candidates(plan, "project", settings.max_tokens),
-            self._candidates(plan, "life", settings.life_limit),
-            self._load_vocabulary(),
+        vocabulary = asyncio.ensure_future(self._load_vocabulary())
+
+        async def of_project() -> BankRecall | None:  # while the other bank is still waited for
+            found, part = await self._candidates(plan, "project", settings.max_tokens)
+            await vocabulary
+            return self._chosen(part, found, "project", set())
+
+        project, (life_found, life), _ = await asyncio.gather(
+            of_project(), self._candidates(plan, "life", settings.life_limit), vocabulary
         )
-        project = self._chosen(plan, project, project_found, "project", set())
         shown: set[str] = set()
         if project:  # a memory of the project that found no room makes no other a duplicate
             budget.filter_memories(project.memories, min_scores={}, seen=shown)
-        life = self._chosen(plan, life, life_found, "life", shown)
+        life = self._chosen(life, life_found, "life", shown)
         text = fence.render(project.memories if project else (), life.memories if life else ())
         result = RecallResult(text=text, project=project, life=life)
         _warn(result)
@@ -135,7 +188,7 @@ class Recall:
     async def _candidates(
         self, plan: RecallPlan, role: Literal["project", "life"], limit: int
     ) -> tuple[list[RecalledMemory], BankRecall | None]:
-        """What a bank has to offer, and its part of the result so far."""
+        """What a bank has to offer, best first, and its part of the result so far."""
         bank = plan.project if role == "project" else plan.life
         if bank is None:
             return [], None
@@ -166,11 +219,11 @@ class Recall:
         except HindsightError as failure:
             error = failure
         elapsed = (time.perf_counter() - started) * 1000
-        return found, BankRecall(bank.bank_id, limit=limit, elapsed_ms=elapsed, error=error)
+        ranked = budget.rank(plan.query, found)
+        return ranked, BankRecall(bank.bank_id, limit=limit, elapsed_ms=elapsed, error=error)
 
     def _chosen(
         self,
-        plan: RecallPlan,
         part: BankRecall | None,
         found: list[RecalledMemory],
         role: Literal["project", "life"],
@@ -181,7 +234,7 @@ class Recall:
             return part
         floors = self._settings.recall.min_scores
         kept, dropped = budget.filter_memories(
-            budget.rank(plan.query, found),
+            found,
             min_scores={str(name): floor for name, floor in floors.items()},
             seen=seen,
         )
@@ -195,11 +248,12 @@ class Recall:
 class _Shared:
     """A request under way, and how many callers wait for it."""
 
-    __slots__ = ("stale", "task", "waiting")
+    __slots__ = ("is_probe", "stale", "task", "waiting")
 
-    def __init__(self, task: asyncio.Task[RecallResult]) -> None:
+    def __init__(self, task: asyncio.Task[RecallResult], is_probe: bool) -> None:  # noqa: FBT001
         self.task = task
-        self.waiting = 0
+        self.is_probe = is_probe
+        self.waiting = int(is_probe)  # a probe goes on when nobody waits for it any more
         self.stale = False
 
 

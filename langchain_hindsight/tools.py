@@ -128,11 +128,11 @@ class _Tools:
 
     def recall(self, query: str, config: RunnableConfig) -> str:
         _refuse_when_ignored(config)
-        return _told(self.memory.recall(query, config))
+        return _told(self.memory.recall(query, config, expressly=True))
 
     async def arecall(self, query: str, config: RunnableConfig) -> str:
         _refuse_when_ignored(config)
-        return _told(await self.memory.arecall(query, config))
+        return _told(await self.memory.arecall(query, config, expressly=True))
 
     def retain(self, content: str, config: RunnableConfig) -> str:
         _refuse_when_ignored(config)

@@ -20,9 +20,14 @@ def closed_port() -> int:
 
 @contextlib.contextmanager
 def answering(
-    status: int = 200, body: bytes = HTML, *, kind: str = "text/html", headers: dict | None = None
+    status: int = 200,
+    body: bytes = HTML,
+    *,
+    kind: str = "text/html",
+    headers: dict | None = None,
+    after: threading.Event | None = None,
 ) -> Iterator[ThreadingHTTPServer]:
-    """A server that gives every request one answer.
+    """A server that gives every request one answer, once `after` is set where it is given.
 
     Its ``asked`` counts the requests, its ``seen`` holds them: path, headers and body.
     """
@@ -32,6 +37,8 @@ def answering(
             self.server.asked += 1
             body_sent = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             self.server.seen.append((self.path, dict(self.headers), body_sent))
+            if after is not None:
+                after.wait(60)
             self.send_response(status)
             self.send_header("Content-Type", kind)
             self.send_header("Content-Length", str(len(body)))

@@ -93,6 +93,7 @@ def test_a_recall_is_read_as_the_client_reads_it(hindsight_url, bank_id, request
     with DualBankMemory(hindsight_url, project_bank=bank_id, project_id="p") as memory:
         for note in ("We deploy on Fridays.", "The deploy needs two approvals."):
             memory.retain(note).raise_for_error()
+        assert not memory.flush(60).timed_out
     ours = by_gateway(hindsight_url, bank_id, "When do we deploy?", request_)
     theirs = by_client(hindsight_url, bank_id, "When do we deploy?", request_)
     assert ours

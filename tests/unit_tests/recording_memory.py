@@ -48,11 +48,11 @@ class RecordingMemory(DualBankMemory):
     def named(self, *names):
         return [call for call in self.calls if call.name in names]
 
-    def recall(self, query_or_messages, config=None, *, context=None):
+    def recall(self, query_or_messages, config=None, *, context=None, expressly=False):
         self.calls.append(Call("recall", query_or_messages, config, context))
         return self.result
 
-    async def arecall(self, query_or_messages, config=None, *, context=None):
+    async def arecall(self, query_or_messages, config=None, *, context=None, expressly=False):
         self.calls.append(Call("arecall", query_or_messages, config, context))
         return self.result
 
