@@ -462,21 +462,27 @@ class DualBankMemory:
         held = self._recall.held(plan)
         if held is not None:
             return held
-        self._opened()
+        is_first = self._noted_as_open()
         try:
             return self._loop.run(self._recall.run(plan, expressly=expressly))
         except HindsightError as error:
             return self._empty(plan, _why_skipped(error), error)
+        finally:  # opening an outbox ahead of it would hold up the first turn
+            if is_first:
+                self._begin_delivery()
 
     async def _acarry_out(self, plan: RecallPlan, *, expressly: bool = False) -> RecallResult:
         held = self._recall.held(plan)
         if held is not None:
             return held
-        self._opened()
+        is_first = self._noted_as_open()
         try:
             return await self._loop.arun(self._recall.run(plan, expressly=expressly))
         except HindsightError as error:
             return self._empty(plan, _why_skipped(error), error)
+        finally:
+            if is_first:
+                self._begin_delivery()
 
     def _held_turn(self, key: Hashable | None) -> RecallResult | None:
         with self._turns_lock:
@@ -555,9 +561,19 @@ class DualBankMemory:
 
     def _opened(self) -> None:
         """Begin with what an earlier process left behind, and have the interpreter's end close."""
-        if self not in _open:
-            _open.add(self)
-            _close_at_exit()
+        if self._noted_as_open():
+            self._begin_delivery()
+
+    def _noted_as_open(self) -> bool:
+        """Have the interpreter's end close this memory; whether it was not open before."""
+        if self in _open:
+            return False
+        _open.add(self)
+        _close_at_exit()
+        return True
+
+    def _begin_delivery(self) -> None:
+        if self in _open:  # it may have been closed meanwhile
             self._starting = self._loop.spawn(asyncio.to_thread(self._retainer.start))
 
 

@@ -24,6 +24,7 @@ from langchain_hindsight.banks import LifeBank, ProjectBank
 from langchain_hindsight.errors import ConfigurationError, HindsightError
 from langchain_hindsight.fork import abandon, on_fork_in_child
 from langchain_hindsight.outbox.address import address_of, server_in
+from langchain_hindsight.outbox.default_file import default_file
 from langchain_hindsight.receipts import FlushReport, OutboxStatus, RetainReceipt
 from langchain_hindsight.templates import Role
 from langchain_hindsight.transcript import Line, Transcript, clean, content, shortened
@@ -316,6 +317,8 @@ class Retainer:
 
     def start(self) -> None:
         """Deliver what an earlier process left behind, where there is an outbox already."""
+        if self._settings.outbox.url is None and not default_file().exists():
+            return  # nothing was ever retained here, so not even a database library is loaded
         disk = self._on_disk()
         with _plainly():
             there = disk.store.exists()

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from platformdirs import user_state_path
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
 from langchain_hindsight.errors import ConfigurationError
+from langchain_hindsight.outbox.default_file import default_file
 from langchain_hindsight.settings import OutboxSettings
 
 _PACKAGES = {"psycopg": "psycopg[binary]", "psycopg2": "psycopg2-binary"}
@@ -20,8 +20,7 @@ def outbox_url(settings: OutboxSettings) -> URL:
             driver is not installed.
     """
     if settings.url is None:
-        folder = user_state_path("langchain-hindsight")
-        return URL.create("sqlite", database=str(folder / "outbox.db"))
+        return URL.create("sqlite", database=str(default_file()))
     try:
         url = make_url(settings.url)
         url.get_dialect()

@@ -25,6 +25,7 @@ import recall_figures
 import redaction_figures
 import report
 import retain_figures
+import turn_figures
 from both_sides import Places
 from figures import Figure
 from rich.console import Console
@@ -46,6 +47,8 @@ BENCHMARKS: dict[str, Callable[[Places], list[Figure]]] = {
     "again": lambda places: asyncio.run(recall_figures.the_same_again(places)),
     "graph": lambda places: asyncio.run(recall_figures.in_a_graph(places)),
     "crowd": lambda places: asyncio.run(recall_figures.a_crowd(places)),
+    "ten-calls": lambda places: asyncio.run(turn_figures.ten_model_calls(places)),
+    "held": lambda places: asyncio.run(turn_figures.memory_held(places)),
     "hand-off": lambda places: asyncio.run(retain_figures.hand_off(places)),
     "long-thread": lambda places: asyncio.run(retain_figures.a_long_thread(places)),
     "imports": lambda _: import_figures.imports(),
@@ -61,7 +64,7 @@ def main() -> None:
     options.add_argument("--quick", action="store_true", help="fewer and shorter runs")
     options.add_argument("--only", nargs="+", choices=sorted(BENCHMARKS), default=list(BENCHMARKS))
     chosen = options.parse_args()
-    runs, calls, crowds = (3, 15, 2) if chosen.quick else (5, 60, 4)
+    runs, calls, crowds, turns = (3, 15, 2, 1_000) if chosen.quick else (5, 60, 4, 10_000)
     console = Console(stderr=True)
     where = report.machine()
     figures: list[Figure] = []
@@ -72,7 +75,9 @@ def main() -> None:
                 server_url=server.url,
                 stub_url=stub.url(delay_ms=50, candidates=_CANDIDATES),
                 quick_stub_url=stub.url(delay_ms=0, candidates=_CANDIDATES),
+                recalls=stub.recalls,
                 folder=folder,
+                turns=turns,
                 runs=runs,
                 calls=calls,
                 crowds=crowds,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,11 +31,15 @@ class Places:
     """With a 50 ms delay and 60 candidates a bank."""
     quick_stub_url: str
     """With no delay and 60 candidates a bank."""
+    recalls: Callable[[], Awaitable[dict[str, int]]]
+    """How often each bank of the stub was recalled from so far."""
     folder: Path
     """For outboxes."""
     runs: int
     calls: int
     """Calls a run."""
+    turns: int
+    """Turns after which what is held is weighed, and half of that before."""
     crowds: int
     """How often the whole crowd calls at once; even, so that each side goes first as often."""
 

@@ -31,13 +31,18 @@ class Bar:
 
     limit: float
     at_least: bool = False
+    exactly: bool = False
 
     def is_met(self, value: float) -> bool:
         """Whether a value reaches it."""
+        if self.exactly:
+            return value == self.limit
         return value >= self.limit if self.at_least else value <= self.limit
 
     def __str__(self) -> str:
         """As a table shows it."""
+        if self.exactly:
+            return f"= {self.limit:g}"
         return f"{'≥' if self.at_least else '≤'} {self.limit:g}"
 
 

@@ -14,6 +14,7 @@ import sys
 import threading
 import uuid
 import zlib
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -31,6 +32,14 @@ class Stub:
     """A stub server that runs."""
 
     address: str
+
+    async def recalls(self) -> dict[str, int]:
+        """How often each bank was recalled from so far."""
+        from aiohttp import ClientSession
+
+        async with ClientSession() as session, session.get(f"{self.address}/asked") as answer:
+            found: dict[str, int] = await answer.json()
+            return found
 
     def url(self, *, delay_ms: int, candidates: int) -> str:
         """The URL of a Hindsight that takes so long and recalls so much."""
@@ -111,13 +120,20 @@ def _answer(method: str, path: str, body: Any) -> bytes | dict[str, Any] | None:
 async def _serve() -> None:
     from aiohttp import web
 
+    recalls: Counter[str] = Counter()
+
+    async def asked(_: web.Request) -> web.Response:
+        return web.json_response(recalls)
+
     async def handle(request: web.Request) -> web.Response:
         _, delay_ms, candidates, *rest = request.path.split("/")
         path = "/" + "/".join(rest)
         if path.endswith("/memories/recall"):
-            asked = await request.json()
+            recall = await request.json()
+            bank_id = path.split("/")[-3]
+            recalls[bank_id] += 1
             await asyncio.sleep(int(delay_ms) / 1000)
-            answer = recalled(path.split("/")[-3], asked["query"], int(candidates))
+            answer = recalled(bank_id, recall["query"], int(candidates))
             return web.Response(body=answer, content_type="application/json")
         body = await request.json() if request.can_read_body else None
         found = _answer(request.method, path, body)
@@ -126,6 +142,7 @@ async def _serve() -> None:
         return web.json_response(found)
 
     app = web.Application()
+    app.router.add_get("/asked", asked)
     app.router.add_route("*", "/{rest:.*}", handle)
     runner = web.AppRunner(app)
     await runner.setup()
