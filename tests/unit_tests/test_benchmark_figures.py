@@ -32,6 +32,8 @@ def test_a_bar_is_met_when_it_is_just_reached(figures):
     assert not figures.Bar(1.05).is_met(1.06)
     assert figures.Bar(30, at_least=True).is_met(30)
     assert not figures.Bar(30, at_least=True).is_met(29)
+    assert figures.Bar(1, exactly=True).is_met(1)
+    assert not figures.Bar(1, exactly=True).is_met(0)
 
 
 def test_without_a_bar_nothing_is_passed_or_missed(figures):
