@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 
 import pytest
 from langchain.agents import create_agent
@@ -84,11 +83,12 @@ def shown(message):
 
 def reused(sent):
     """The share of all that is sent that stands at the same place as in the call before."""
-    same = sum(
-        len(os.path.commonprefix(["\n".join(one), "\n".join(after)]))
-        for one, after in itertools.pairwise(sent)
-    )
-    return same / sum(len("\n".join(one)) for one in sent)
+    whole = ["\n".join(one) for one in sent]
+    same = 0
+    for one, after in itertools.pairwise(whole):
+        pairs = zip(one, after, strict=False)
+        same += sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
+    return same / sum(map(len, whole))
 
 
 @pytest.fixture(scope="module")
