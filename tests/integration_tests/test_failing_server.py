@@ -64,17 +64,17 @@ def test_a_hung_server_costs_turns_nothing_after_its_first_failures(use_async):
 
 
 def test_the_turn_that_probes_a_hung_server_does_not_wait_for_it():
-    with hanging() as url, opened(url, timeout=5) as memory:
+    with hanging() as url, opened(url, timeout=60) as memory:
         memory._gateway.breaker = Breaker(failures=1, first_pause=1e-9)
         memory._gateway.breaker.failed("ask")
         started = time.monotonic()
         assert memory.recall("When do we deploy?").reason.startswith("skipped: ")
-        assert time.monotonic() - started < 4
+        assert time.monotonic() - started < 30  # half its deadline
         assert memory._recall._in_flight  # the probe goes on without its turn
 
 
 def test_one_recall_at_a_time_probes():
-    with hanging() as url, opened(url, timeout=5) as memory:
+    with hanging() as url, opened(url, timeout=60) as memory:
         memory._gateway.breaker = Breaker(failures=1, first_pause=1e-9)
         memory._gateway.breaker.failed("ask")
         for number in range(4):
@@ -83,7 +83,7 @@ def test_one_recall_at_a_time_probes():
 
 
 def test_what_is_asked_for_expressly_always_tries():
-    with answering(500) as server, opened(server.url, timeout=10) as memory:
+    with answering(500) as server, opened(server.url, timeout=60) as memory:
         memory._gateway.breaker = Breaker(first_pause=60)
         give_up_on(memory)
         asked = server.asked
@@ -115,7 +115,7 @@ def test_a_server_that_is_well_again_is_recalled_from_again(hindsight_url, bank_
 def test_a_refusal_is_no_failure_of_the_server(status):
     with (
         answering(status, b'{"detail": "no"}', headers={"Retry-After": "120"}, **_JSON) as server,
-        opened(server.url, timeout=5) as memory,
+        opened(server.url, timeout=60) as memory,
     ):
         for number in range(5):
             memory.recall(f"When do we deploy, {number}?")
