@@ -31,6 +31,7 @@ NAMED_FILE = "HINDSIGHT_CONFIG_FILE"
 _SHOWN = 200
 _TABLE = ("tool", "langchain-hindsight")
 _CLIENT_VARIABLES = ("HINDSIGHT_API_URL", "HINDSIGHT_BASE_URL")
+_OTHERS_VARIABLES = ("HINDSIGHT_API_", "HINDSIGHT_BASE_URL", "HINDSIGHT_CP_", "HINDSIGHT_EMBED_")
 _SECRET = frozenset(("api_key",))
 _URLS = frozenset(("url", "outbox.url"))
 _USER = re.compile(r"(?P<scheme>^\s*[\w+.-]+://)(?P<user>[^/?#]+)(?=@)")
@@ -140,6 +141,7 @@ def read(model: type[BaseSettings], arguments: Mapping[str, Any]) -> Reading:
         *_client_layer(),
         *_file_layers(config_files(), merged.faults),
     ]
+    merged.faults.extend(_mistyped_variables(model))
     return _together(layers, model, merged)
 
 
@@ -346,6 +348,20 @@ def _variable(written: str) -> str:
         if name in present:
             return name
     return next((name for name in _CLIENT_VARIABLES if os.environ.get(name)), written)
+
+
+def _mistyped_variables(model: type[BaseModel]) -> Iterator[Fault]:
+    """Variables that are nearly ours; what is somebody else's is theirs, so none is an error."""
+    sections = {f"{name.upper()}__" for name in model.model_fields}
+    known = [f"HINDSIGHT_{name.replace('.', '__').upper()}" for name in settings_of(model)]
+    for name in map(str.upper, os.environ):
+        is_theirs = name.startswith(_OTHERS_VARIABLES) or not name.startswith("HINDSIGHT_")
+        is_read = name.removeprefix("HINDSIGHT_").startswith(tuple(sections))
+        if is_theirs or is_read or name in known or name == NAMED_FILE:
+            continue
+        for nearest in difflib.get_close_matches(name, known, 1, 0.85):
+            text = f"there is no such setting; did you mean {nearest}?"
+            yield Fault(Origin("variable", name), "", text, is_error=False)
 
 
 def _project_file(name: str) -> tuple[Path, bool] | None:

@@ -210,6 +210,23 @@ def test_a_wrong_value_is_told_with_its_source(monkeypatch, tmp_path, write, pla
     assert "valid integer" in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("name", "nearest"),
+    [
+        ("HINDSIGHT_RECAL__MAX_TOKENS", "HINDSIGHT_RECALL__MAX_TOKENS"),
+        ("HINDSIGHT_PROFIL", "HINDSIGHT_PROFILE"),
+        ("HINDSIGHT_BANK__LIFE__BANK_ID", "HINDSIGHT_BANKS__LIFE__BANK_ID"),
+        ("HINDSIGHT_RETAIN_ENABLED", "HINDSIGHT_RETAIN__ENABLED"),
+    ],
+)
+def test_a_variable_that_is_nearly_ours_is_told_with_the_nearest(
+    monkeypatch, caplog, name, nearest
+):
+    monkeypatch.setenv(name, "1")
+    HindsightSettings()
+    assert caplog.messages == [f"{name}: there is no such setting; did you mean {nearest}?"]
+
+
 def test_a_list_that_is_no_json_is_told_with_its_variable(monkeypatch):
     monkeypatch.setenv("HINDSIGHT_RETAIN__TOOLS", "search, browse")
     with pytest.raises(ConfigurationError, match="HINDSIGHT_RETAIN__TOOLS = 'search, browse'"):
@@ -269,10 +286,12 @@ def test_every_mode_of_life_retain_is_explicit_only(mode, caplog):
     assert "automatic writes to the Life Bank are off" in caplog.text
 
 
-def test_a_variable_of_the_servers_is_none_of_ours(monkeypatch):
+def test_a_variable_of_the_servers_is_none_of_ours(monkeypatch, caplog):
     monkeypatch.setenv("HINDSIGHT_API_LLM_PROVIDER", "mock")
+    monkeypatch.setenv("HINDSIGHT_API_TIMEOUT", "1")
     monkeypatch.setenv("HINDSIGHT_SOMETHING", "else")
     assert HindsightSettings().recall.max_tokens == 800
+    assert not caplog.messages
 
 
 def test_a_broken_file_is_a_configuration_error_that_names_it(tmp_path):
