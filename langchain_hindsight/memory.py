@@ -13,7 +13,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
-from cachetools import TLRUCache
+from cachetools import LRUCache, TLRUCache
 from pydantic import SecretStr
 
 from langchain_hindsight.banks import (
@@ -119,6 +119,7 @@ class DualBankMemory:
 
     def _renew(self) -> None:
         self._turns_lock = threading.Lock()
+        self._unresolved: LRUCache[Hashable, None] = LRUCache(_TURNS)
         self._starting: concurrent.futures.Future[None] | None = None
 
     @property
@@ -424,9 +425,9 @@ class DualBankMemory:
             return RecallResult(reason="Recall is switched off (recall.enabled).")
         project = life = None
         if self.settings.switches.project:
-            project = _or_error(lambda: self._banks.project(caller.values))
+            project = self._said(caller, _or_error(lambda: self._banks.project(caller.values)))
         if self.has_life:
-            life = _or_error(lambda: self._banks.life(caller.values))
+            life = self._said(caller, _or_error(lambda: self._banks.life(caller.values)))
         if _same_bank(project, life):
             _logger.warning("The Life Bank is the Project Bank; it is recalled once")
             life = None
@@ -503,13 +504,25 @@ class DualBankMemory:
             bank = self._banks.project(caller.values)
         except BankResolutionError as error:
             if expressly or caller.mode == "normal":
-                _logger.warning("Not retained: %s", error)
+                self._said(caller, error)
             return RetainReceipt("skipped", str(error), error=error)
         if self.has_life and _same_bank(bank, _or_error(lambda: self._banks.life(caller.values))):
             msg = f"Bank {bank.bank_id!r} is this caller's Life Bank too, so nothing is retained."
-            _logger.warning("Not retained: %s", msg)
-            return RetainReceipt("skipped", msg, bank.bank_id, error=BankResolutionError(msg))
+            same = BankResolutionError(msg)
+            self._said(caller, same)
+            return RetainReceipt("skipped", msg, bank.bank_id, error=same)
         self._opened()
+        return bank
+
+    def _said(self, caller: Caller, bank: T | BankResolutionError) -> T | BankResolutionError:
+        """The same, after one warning a thread where there is no bank, and why."""
+        if isinstance(bank, BankResolutionError):
+            what = (caller.thread_id, str(bank))
+            with self._turns_lock:
+                known = what in self._unresolved
+                self._unresolved[what] = None
+            if not known:
+                _logger.warning("Neither recalled nor retained: %s", bank)
         return bank
 
     def _no_retain(self, caller: Caller, *, expressly: bool) -> str | None:

@@ -262,7 +262,11 @@ def _names_bank(key: Any, bank_id: str) -> bool:  # noqa: ANN401 - a plan's key
 
 
 def _warn(result: RecallResult) -> None:
-    """One line a recall, whatever failed in it."""
-    failed = [f"{role}: {bank.error}" for role, bank in result.banks.items() if bank.error]
+    """One line a recall, whatever failed in it; who was not named is the memory's to say."""
+    failed = [
+        f"{role}: {bank.error}"
+        for role, bank in result.banks.items()
+        if bank.error is not None and not isinstance(bank.error, BankResolutionError)
+    ]
     if failed:
-        _logger.warning("Recalled without a bank. %s", "; ".join(failed))
+        _logger.warning("The turn goes on without the memory of a bank. %s", "; ".join(failed))

@@ -284,7 +284,7 @@ def test_a_server_that_keeps_one_waiting_costs_the_deadline_and_one_warning(
         started = time.monotonic()
         answer = surface.run(memory, QUESTION, use_async=use_async)
         assert time.monotonic() - started < 5
-        warned = [one for one in caplog.records if "Recalled without" in one.getMessage()]
+        warned = [one for one in caplog.records if "without the memory of" in one.getMessage()]
     assert len(warned) == 1
     if surface is SURFACES["tool"]:
         assert url in answer
