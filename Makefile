@@ -1,6 +1,6 @@
 # Each target works from a fresh clone with Python 3.11 or newer and make alone: it makes .venv itself.
 .DEFAULT_GOAL := help
-.PHONY: help chat serve test unit_tests integration_tests lint format type docs bench wheel_check clean
+.PHONY: help chat serve test unit_tests integration_tests soak lint format type docs bench wheel_check clean
 
 PYTHON ?= python3
 ifeq ($(OS),Windows_NT)
@@ -32,6 +32,11 @@ help: ## Show this list
 	@$(PIP) install --editable ".[all]" --group dev
 	@$(BIN)/python -c "open('$@', 'w').close()"
 
+.venv/server.stamp: .venv/dev.stamp tests/server_environment.py
+	@echo "Installing LangGraph's development server beside it (half a minute, once) ..."
+	@$(BIN)/python tests/server_environment.py .venv/server
+	@$(BIN)/python -c "open('$@', 'w').close()"
+
 .venv/docs.stamp: .venv/pip.stamp pyproject.toml
 	@echo "Installing langchain-hindsight with what its documentation needs into .venv (a minute, once) ..."
 	@$(PIP) install --editable . --group docs
@@ -48,8 +53,12 @@ test: lint type unit_tests integration_tests wheel_check ## Everything that CI r
 unit_tests: .venv/dev.stamp ## Tests without a network, in seconds
 	$(BIN)/python -m pytest tests/unit_tests --disable-socket --allow-unix-socket $(WORKERS) $(ARGS)
 
-integration_tests: .venv/dev.stamp ## Tests against a real Hindsight server, started and stopped here
+integration_tests: .venv/server.stamp ## Tests against a real Hindsight server, started and stopped here
 	$(BIN)/python -m pytest $(TESTS) $(WORKERS) $(ARGS)
+
+soak: export TENANT_CALLS = 20000
+soak: .venv/dev.stamp ## Twenty thousand calls of many tenants at once (minutes)
+	$(BIN)/python -m pytest tests/integration_tests/test_tenants.py $(ARGS)
 
 bench: .venv/dev.stamp ## Speed beside the client's own calls (ARGS="--quick" for less)
 	$(BIN)/python tests/benchmarks/bench.py $(ARGS)
