@@ -51,6 +51,8 @@ _BY_STATUS: Mapping[int, Kind] = {
 _ATTEMPTS = 3
 _PAUSE = 0.25
 _SHOWN_CHARS = 300
+_PAGE = 100
+_NO_MODEL = "no-mental-model-has-this-id"
 _AGENT = f"langchain-hindsight/{__version__}"
 
 _logger = logging.getLogger(__name__)
@@ -217,22 +219,31 @@ class Gateway:
         Raises:
             GatewayError: If the server did not say.
         """
+        config = await self.bank_config(bank_id)
+        return None if config is None else config.get("retain_extraction_mode") != "chunks"
+
+    async def bank_config(self, bank_id: str) -> Mapping[str, Any] | None:
+        """What a bank is set to, missions included; None where there is no such bank.
+
+        Raises:
+            GatewayError: If the server did not say.
+        """
         try:
             response = await self._call(lambda client: client.banks.get_bank_config(bank_id))
         except GatewayError as error:
             if error.kind == "missing":
                 return None
             raise
-        config = self._field(response, "config")
-        return bool(config.get("retain_extraction_mode") != "chunks")
+        config: Mapping[str, Any] = self._field(response, "config")
+        return config
 
-    async def find_banks(self, text: str, *, limit: int = 20) -> list[str]:
-        """Ids of banks whose id or name holds a text, whatever its case; the written ones first.
+    async def recent_banks(self, limit: int = 1000) -> list[str]:
+        """Ids of the banks that were written to last.
 
         Raises:
             GatewayError: If the server did not say.
         """
-        response = await self._call(lambda client: client.banks.list_banks(q=text, limit=limit))
+        response = await self._call(lambda client: client.banks.list_banks(limit=limit))
         return [bank.bank_id for bank in self._field(response, "banks")]
 
     async def bank_exists(self, bank_id: str) -> bool:
@@ -258,6 +269,82 @@ class Gateway:
             GatewayError: If the server did not make it.
         """
         await self._call(lambda client: client.acreate_bank(bank_id, **missions))
+
+    async def set_missions(self, bank_id: str, missions: Mapping[str, Any]) -> None:
+        """Replace missions of a bank.
+
+        Raises:
+            GatewayError: If the server did not take them.
+        """
+        await self._call(lambda client: client.aupdate_bank_config(bank_id, **missions))
+
+    async def has_llm(self, bank_id: str) -> bool:
+        """Whether the server can make a mental model; asked for one that cannot be, it makes none.
+
+        Raises:
+            GatewayError: If the server did not say.
+        """
+        try:
+            await self._call(lambda client: client.arefresh_mental_model(bank_id, _NO_MODEL))
+        except GatewayError as error:
+            if error.kind == "missing":  # of the model, which is looked for with an LLM alone
+                return True
+            if error.kind == "rejected":
+                return False
+            raise
+        return True
+
+    async def list_models(self, bank_id: str) -> list[Any]:
+        """A bank's mental models with their content; none where there is no such bank.
+
+        Raises:
+            GatewayError: If the server did not say.
+        """
+        found: list[Any] = []
+        while True:
+            page = partial(_model_page, bank_id=bank_id, offset=len(found))
+            try:
+                response = await self._call(page)
+            except GatewayError as error:
+                if error.kind == "missing":
+                    return []
+                raise
+            items = self._field(response, "items")
+            found += items
+            if len(items) < _PAGE:
+                return found
+
+    async def create_model(self, bank_id: str, **model: Any) -> None:  # noqa: ANN401 - the client's own
+        """Make a mental model.
+
+        Raises:
+            GatewayError: If the server did not.
+        """
+        await self._call(lambda client: client.acreate_mental_model(bank_id, **model))
+
+    async def refresh_model(self, bank_id: str, model: str) -> None:
+        """Have a mental model made anew.
+
+        Raises:
+            GatewayError: If the server did not take it.
+        """
+        await self._call(lambda client: client.arefresh_mental_model(bank_id, model))
+
+    async def delete_model(self, bank_id: str, model: str) -> None:
+        """Delete a mental model.
+
+        Raises:
+            GatewayError: If the server did not.
+        """
+        await self._call(lambda client: client.adelete_mental_model(bank_id, model))
+
+    async def import_template(self, bank_id: str, manifest: Mapping[str, Any]) -> None:
+        """Import a template into a bank, which is created if need be.
+
+        Raises:
+            GatewayError: If the server did not take it.
+        """
+        await self._call(partial(_import_template, bank_id=bank_id, manifest=manifest))
 
     async def recall(
         self,
@@ -517,6 +604,20 @@ class _Refusal(Exception):  # noqa: N818 - a status, as the client's own excepti
         self.status = status
         self.body = body
         self.headers = headers
+
+
+def _model_page(client: Hindsight, *, bank_id: str, offset: int) -> Awaitable[Any]:
+    return client.alist_mental_models(bank_id, detail="content", limit=_PAGE, offset=offset)
+
+
+def _import_template(
+    client: Hindsight, *, bank_id: str, manifest: Mapping[str, Any]
+) -> Awaitable[Any]:
+    from hindsight_client_api.api.bank_templates_api import BankTemplatesApi
+    from hindsight_client_api.models.bank_template_manifest import BankTemplateManifest
+
+    api = BankTemplatesApi(client.banks.api_client)
+    return api.import_bank_template(bank_id, BankTemplateManifest.model_validate(dict(manifest)))
 
 
 def _bank_page(client: Hindsight, *, q: str, offset: int) -> Awaitable[Any]:

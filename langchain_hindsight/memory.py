@@ -9,7 +9,7 @@ import logging
 import os
 import threading
 import weakref
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
@@ -28,6 +28,7 @@ from langchain_hindsight.errors import BankResolutionError, ConfigurationError, 
 from langchain_hindsight.fence import strip_recalled
 from langchain_hindsight.fork import on_fork_in_child
 from langchain_hindsight.gateway import Gateway, GatewayError, checked_key
+from langchain_hindsight.managed_bank import ManagedBank
 from langchain_hindsight.project_identity import identify_project
 from langchain_hindsight.query import compose_query, turn_message
 from langchain_hindsight.recall import Recall, RecallPlan
@@ -35,6 +36,7 @@ from langchain_hindsight.recall_result import BankRecall, RecallResult
 from langchain_hindsight.receipts import FlushReport, OutboxStatus, RetainReceipt
 from langchain_hindsight.retain import Retainer
 from langchain_hindsight.settings import BankTemplate, EnvironmentKey, HindsightSettings
+from langchain_hindsight.templates import Role
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -336,6 +338,45 @@ class DualBankMemory:
         caller = identify(config, context)
         return await self._loop.arun(self._reflection(query, caller))
 
+    def manage(
+        self,
+        role: Role,
+        work: Callable[[ManagedBank], Awaitable[T]],
+        config: RunnableConfig | None = None,
+        *,
+        context: object | None = None,
+    ) -> T:
+        """Look after a bank on purpose: its missions, its mental models, its template.
+
+        Args:
+            role: ``"project"`` or ``"life"``.
+            work: What to do, such as ``lambda bank: bank.look()``.
+            config: The run's config, which says who is asking; else that of the run under way.
+            context: The LangGraph runtime context, where the caller holds it.
+
+        Returns:
+            What the work gives.
+
+        Raises:
+            LifeBankDisabledError: If there is no Life Bank.
+            BankResolutionError: If the bank depends on who is asking, and nobody is named.
+            HindsightError: If it failed.
+        """
+        return self._loop.run(self._managed(role, work, identify(config, context)))
+
+    async def amanage(
+        self,
+        role: Role,
+        work: Callable[[ManagedBank], Awaitable[T]],
+        config: RunnableConfig | None = None,
+        *,
+        context: object | None = None,
+    ) -> T:
+        """`manage`, awaited; the work is awaited on the memory's own loop."""
+        await self._look_up_project()
+        caller = identify(config, context)
+        return await self._loop.arun(self._managed(role, work, caller))
+
     def flush(self, timeout: float = 30.0) -> FlushReport:
         """Wait until everything due has been taken and stored, or the time, in seconds, is up."""
         self._opened()
@@ -565,6 +606,17 @@ class DualBankMemory:
             msg = f"Bank {bank_id!r} does not exist yet: nothing has been retained to it."
             raise HindsightError(msg)
         return await self._gateway.reflect(bank_id, query, tag_groups=groups or None)
+
+    async def _managed(
+        self, role: Role, work: Callable[[ManagedBank], Awaitable[T]], caller: Caller
+    ) -> T:
+        self._opened()
+        _refuse_if_ignored(caller)
+        if role == "project" and not self.settings.switches.project:
+            msg = "The Project Bank takes no part: profile or banks.project.enabled leaves it out."
+            raise ConfigurationError(msg)
+        resolve = self._banks.project if role == "project" else self._banks.life
+        return await work(ManagedBank(self._gateway, self.settings, resolve(caller.values)))
 
     async def _look_up_project(self) -> None:
         """Read the project's files off the caller's event loop, once."""

@@ -113,16 +113,8 @@ def create_recall_node(memory: DualBankMemory) -> RunnableLambda[Any, dict[str, 
         ```
     """
     _sources.add(memory)
-
-    def recall(state: Any, config: RunnableConfig) -> dict[str, Any]:  # noqa: ANN401 - any state
-        messages = _messages(state)
-        return _recalled(memory, messages, config, memory.recall_turn(messages, config))
-
-    async def arecall(state: Any, config: RunnableConfig) -> dict[str, Any]:  # noqa: ANN401 - any state
-        messages = _messages(state)
-        return _recalled(memory, messages, config, await memory.arecall_turn(messages, config))
-
-    return RunnableLambda(recall, arecall, name="hindsight_recall")
+    node = _RecallNode(memory)
+    return RunnableLambda(node.run, node.arun, name="hindsight_recall")
 
 
 def create_retain_node(memory: DualBankMemory) -> RunnableLambda[Any, dict[str, Any]]:
@@ -137,16 +129,8 @@ def create_retain_node(memory: DualBankMemory) -> RunnableLambda[Any, dict[str, 
     Returns:
         A node for ``StateGraph.add_node``; its name is ``hindsight_retain``.
     """
-
-    def retain(state: Any, config: RunnableConfig) -> dict[str, Any]:  # noqa: ANN401 - any state
-        memory.retain(_messages(state), config=config)
-        return {}
-
-    async def aretain(state: Any, config: RunnableConfig) -> dict[str, Any]:  # noqa: ANN401 - any state
-        await memory.aretain(_messages(state), config=config)
-        return {}
-
-    return RunnableLambda(retain, aretain, name="hindsight_retain")
+    node = _RetainNode(memory)
+    return RunnableLambda(node.run, node.arun, name="hindsight_retain")
 
 
 def inject_memory(
@@ -189,6 +173,38 @@ async def ainject_memory(
     return turn.inject(
         await turn.source.arecall_turn(turn.messages, config) if turn.source else None
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _RecallNode:
+    """What the node does. Methods, so that a node can be copied and pickled with its memory."""
+
+    memory: DualBankMemory
+
+    def run(self, state: Any, config: RunnableConfig) -> dict[str, Any]:  # noqa: ANN401 - any state
+        messages = _messages(state)
+        result = self.memory.recall_turn(messages, config)
+        return _recalled(self.memory, messages, config, result)
+
+    async def arun(self, state: Any, config: RunnableConfig) -> dict[str, Any]:  # noqa: ANN401
+        messages = _messages(state)
+        result = await self.memory.arecall_turn(messages, config)
+        return _recalled(self.memory, messages, config, result)
+
+
+@dataclass(frozen=True, slots=True)
+class _RetainNode:
+    """As `_RecallNode`, for what is retained."""
+
+    memory: DualBankMemory
+
+    def run(self, state: Any, config: RunnableConfig) -> dict[str, Any]:  # noqa: ANN401 - any state
+        self.memory.retain(_messages(state), config=config)
+        return {}
+
+    async def arun(self, state: Any, config: RunnableConfig) -> dict[str, Any]:  # noqa: ANN401
+        await self.memory.aretain(_messages(state), config=config)
+        return {}
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
 """Who this project is: the git remote ``origin``, else the folder's name.
 
 Files are read, no program is run: git is often missing where agents are, and one that asks for a
-password hangs.
+password hangs. What git's own configuration would rewrite (``insteadOf``, ``include``) is not
+followed, so that one repository has one id for everybody who works on it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ Strategy = Literal["auto", "git-remote", "folder"]
 
 _SCP_LIKE = re.compile(r"(?:[^@/\s]+@)?(?P<host>\[[^\]]+\]|[^/:\s]{2,}):(?!//)(?P<path>[^\s]+)")
 _SECTION = re.compile(r'\[\s*remote\s+"origin"\s*\]', re.IGNORECASE)
-_URL = re.compile(r"^\s*url\s*=\s*(.*?)\s*$", re.IGNORECASE)
+_URL = re.compile(r'^\s*url\s*=\s*(?:"([^"]*)"|(.*?))\s*(?:\s[#;].*)?$', re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,7 @@ def identify_project(folder: Path, strategy: Strategy = "auto") -> str:
 
 def find_project(folder: Path, strategy: Strategy = "auto") -> FoundProject:
     """`identify_project`, with what the id was taken from."""
-    root = next((one for one in (folder, *folder.parents) if (one / ".git").exists()), None)
+    root = next((one for one in (folder, *folder.parents) if _is_repository(one)), None)
     if root is not None and strategy != "folder":
         remote = _origin(root)
         normalized = normalize_remote(remote) if remote else ""
@@ -63,8 +64,8 @@ def normalize_remote(url: str) -> str:
     if scp:
         host, path = scp["host"], scp["path"]
     elif "://" in url:
-        parts = urlsplit(url)
         try:
+            parts = urlsplit(url)
             host, path = parts.hostname or "", parts.path
         except ValueError:  # an address in brackets that is none
             return ""
@@ -81,24 +82,45 @@ def _slug(text: str) -> str:
 def _origin(root: Path) -> str | None:
     """The URL of the remote ``origin`` in a repository's config."""
     try:
-        config = _git_folder(root / ".git") / "config"
+        config = _plain_file(_git_folder(root / ".git") / "config")
         lines = config.read_text(encoding="utf-8", errors="replace").splitlines()
     except (OSError, ValueError):  # none there, or none that can be read
         return None
     inside = False
     for line in lines:
-        if line.lstrip().startswith("["):
-            inside = bool(_SECTION.match(line.strip()))
-        elif inside and (found := _URL.match(line)):
-            return found[1].strip('"') or None
+        said = line.strip()
+        if said.startswith("["):
+            section = _SECTION.match(said)
+            inside = section is not None
+            said = said[section.end() :] if section else ""
+        if inside and (found := _URL.match(said)):
+            return found[1] or found[2] or None
     return None
+
+
+def _is_repository(folder: Path) -> bool:
+    try:
+        return (folder / ".git").exists()
+    except OSError:  # one that may not be looked into
+        return False
+
+
+def _plain_file(path: Path) -> Path:
+    """The path of a plain file; reading anything else might never end.
+
+    Raises:
+        OSError: If it is none.
+    """
+    if not path.is_file():
+        raise FileNotFoundError(path)
+    return path
 
 
 def _git_folder(dot_git: Path) -> Path:
     """The folder with the repository's config, also for a worktree or a submodule."""
     if dot_git.is_dir():
         return dot_git
-    content = dot_git.read_text(encoding="utf-8", errors="replace").strip()
+    content = _plain_file(dot_git).read_text(encoding="utf-8", errors="replace").strip()
     folder = (dot_git.parent / content.removeprefix("gitdir:").strip()).resolve()
     common = folder / "commondir"
     if common.is_file():

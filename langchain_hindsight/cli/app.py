@@ -7,8 +7,10 @@ from typing import Annotated
 import typer
 
 from langchain_hindsight._version import __version__
+from langchain_hindsight.cli.bank import bank
 from langchain_hindsight.cli.config import config
 from langchain_hindsight.cli.serve import serve
+from langchain_hindsight.cli.templates import templates
 
 app = typer.Typer(
     name="langchain-hindsight",
@@ -39,6 +41,8 @@ def _root(
 
 app.command()(serve)
 app.add_typer(config, name="config")
+app.add_typer(bank, name="bank")
+app.add_typer(templates, name="templates")
 
 
 def main() -> None:

@@ -1,5 +1,8 @@
 """Who this project is."""
 
+import os
+import subprocess
+
 import pytest
 
 from langchain_hindsight.project_identity import identify_project, normalize_remote
@@ -16,6 +19,10 @@ from langchain_hindsight.project_identity import identify_project, normalize_rem
         "ssh://git@github.com:22/owner/name.git",
         "git://github.com/owner/name.git",
         "git+ssh://git@github.com/owner/name",
+        "ssh://github.com/Owner/Name/",
+        "https://oauth2:made-up@github.com/owner/name.GIT",
+        "someone:made-up@github.com:owner/name.git",
+        "http://github.com:8080/owner/name.git",
     ],
 )
 def test_every_way_to_write_a_remote_is_one_project(url):
@@ -30,6 +37,12 @@ def test_every_way_to_write_a_remote_is_one_project(url):
         ("/srv/git/name.git", "name"),
         ("C:\\repositories\\name", "name"),
         ("file:///srv/git/name.git", "srv-git-name"),
+        ("C:/repositories/name.git", "name"),
+        ("\\\\host\\share\\name", "name"),
+        ("../name", "name"),
+        ("ssh://git@host.example:2222/~anna/name.git", "host-example-anna-name"),
+        ("git@gitlab.example.org:group/sub/deep/name", "gitlab-example-org-group-sub-deep-name"),
+        ("https://[not-an-address/name", ""),
     ],
 )
 def test_other_remotes_have_readable_ids(url, project_id):
@@ -100,3 +113,69 @@ def test_a_submodule_is_a_project_of_its_own(tmp_path):
 @pytest.mark.parametrize("config", ["", "\x00\xff", '[remote "origin"]\n', "[remote"])
 def test_a_config_without_a_usable_remote_leaves_the_folders_name(tmp_path, config):
     assert identify_project(repository(tmp_path / "checkout", config)) == "checkout"
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        '[remote "origin"] url = git@github.com:owner/name.git\n',
+        '[remote "origin"]\n\turl = "git@github.com:owner/name.git"\n',
+        '[remote "origin"]\n\turl = git@github.com:owner/name.git ; where it is\n',
+        '[REMOTE "origin"]\r\n\tfetch = +refs\r\n\tURL=git@github.com:owner/name.git\r\n',
+        '[url "git@mirror.example:"]\n\tinsteadOf = git@github.com:\n' + ORIGIN,
+        "[include]\n\tpath = other\n" + ORIGIN,
+    ],
+)
+def test_a_config_is_read_however_it_is_written(tmp_path, config):
+    assert identify_project(repository(tmp_path / "checkout", config)) == "github-com-owner-name"
+
+
+@pytest.mark.parametrize("content", ["gitdir: /nowhere/at/all", "gitdir:", "", "\x00", "x" * 5000])
+def test_a_git_file_that_leads_nowhere_leaves_the_folders_name(tmp_path, content):
+    folder = tmp_path / "checkout"
+    folder.mkdir()
+    (folder / ".git").write_text(content, encoding="utf-8")
+    assert identify_project(folder) == "checkout"
+
+
+def test_a_bare_repository_is_known_by_its_folder(tmp_path):
+    bare = tmp_path / "name.git"
+    bare.mkdir()
+    (bare / "config").write_text("[core]\n\tbare = true\n", encoding="utf-8")
+    assert identify_project(bare) == "name-git"
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes among files here")
+@pytest.mark.timeout(20)
+def test_a_pipe_where_a_file_should_be_does_not_hang(tmp_path):
+    first = repository(tmp_path / "first", "")
+    (first / ".git" / "config").unlink()
+    os.mkfifo(first / ".git" / "config")
+    second = tmp_path / "second"
+    second.mkdir()
+    os.mkfifo(second / ".git")
+    assert (identify_project(first), identify_project(second)) == ("first", "second")
+
+
+def test_a_folder_that_may_not_be_looked_into_is_passed_over(tmp_path, monkeypatch):
+    def refuse(_):
+        raise PermissionError
+
+    monkeypatch.setattr("pathlib.Path.exists", refuse)
+    assert identify_project(tmp_path / "notes") == "notes"
+
+
+def test_no_program_is_run_and_no_home_is_needed(tmp_path, monkeypatch):
+    def refuse(*_, **__):
+        raise AssertionError
+
+    for name in ("HOME", "USERPROFILE", "PATH"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(subprocess, "Popen", refuse)
+    monkeypatch.setattr(os, "system", refuse)
+    assert identify_project(repository(tmp_path / "c", ORIGIN)) == "github-com-owner-name"
+
+
+def test_no_credential_of_a_remote_is_part_of_the_id():
+    for url in ("https://anna:made-up@host.example/o/n", "anna:made-up@host.example:o/n"):
+        assert normalize_remote(url) == "host-example-o-n"
