@@ -48,6 +48,8 @@ _BY_STATUS: Mapping[int, Kind] = {
     429: "busy",
     503: "busy",
 }
+_TOO_LARGE = 413
+"""Of a request's size a proxy's word is as good as the server's: it is cut in two."""
 _ATTEMPTS = 3
 _PAUSE = 0.25
 _SHOWN_CHARS = 300
@@ -550,17 +552,20 @@ class Gateway:
         )
         return GatewayError(msg, kind="unreachable")
 
-    def _nonsense(self) -> GatewayError:
+    def _nonsense(self, status: int | None = None) -> GatewayError:
+        answer = "What answers" if status is None else f"What answers {status}"
         msg = (
-            f"What answers at {self.url} is not Hindsight, or a proxy answers for it. "
+            f"{answer} at {self.url} is not Hindsight, or a proxy answers for it. "
             "Check url or HINDSIGHT_API_URL."
         )
-        return GatewayError(msg, kind="server")
+        return GatewayError(msg, kind="server", status=status)
 
     def _refused(self, status: int, error: Exception) -> GatewayError:
         if status in {401, 403}:
             return self._key_refused(status)
         kind = _BY_STATUS.get(status, "server" if status >= 500 else "rejected")  # noqa: PLR2004
+        if kind in {"missing", "rejected"} and status != _TOO_LARGE and not _is_own(error):
+            return self._nonsense(status)
         detail = _detail(error)
         msg = f"Hindsight at {self.url} answered {status}" + (f": {detail}" if detail else ".")
         headers = getattr(error, "headers", None) or {}
@@ -713,13 +718,26 @@ def _aware(stamp: str | None) -> datetime | None:
         return None
 
 
-def _detail(error: Exception) -> str:
-    """The server's reason, short and masked; never what it echoes of the request."""
+def _is_own(error: Exception) -> bool:
+    """Whether a refusal is Hindsight's own, which says why in JSON, and no proxy's page."""
+    if getattr(error, "body", None):
+        return _said(error) is not None
+    headers = getattr(error, "headers", None) or {}
+    return str(headers.get("Content-Type", "")).startswith("application/json")
+
+
+def _said(error: Exception) -> Any:  # noqa: ANN401 - whatever the server says
+    """The server's reason; None where what answered gave none."""
     body = getattr(error, "body", None)
     try:
-        detail = json.loads(body)["detail"] if body else None
+        return json.loads(body)["detail"] if body else None
     except (ValueError, KeyError, TypeError):
-        return ""
+        return None
+
+
+def _detail(error: Exception) -> str:
+    """The server's reason, short and masked; never what it echoes of the request."""
+    detail = _said(error)
     if isinstance(detail, list):
         detail = "; ".join(str(one.get("msg", "")) for one in detail if isinstance(one, dict))
     return _masked(str(detail or "")[: 4 * _SHOWN_CHARS])[:_SHOWN_CHARS]

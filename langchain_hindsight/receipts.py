@@ -70,3 +70,7 @@ class OutboxStatus:
     """
     durable: bool = True
     """False while entries cannot be written to disk."""
+    address: str = ""
+    """Whom this memory's own entries are meant for."""
+    place: str = ""
+    """Where the outbox is, as an SQLAlchemy URL without its password."""

@@ -85,9 +85,10 @@ class Retainer:
         self._guard = threading.Lock()
         self._changed = threading.Condition()
         if settings.outbox.url is not None:
+            from langchain_hindsight.outbox.damage import refuse_foreign
             from langchain_hindsight.outbox.place import outbox_url
 
-            outbox_url(settings.outbox)
+            refuse_foreign(outbox_url(settings.outbox))
         on_fork_in_child(self, "_renew")
 
     def _renew(self) -> None:
@@ -309,6 +310,8 @@ class Retainer:
             paused=tuple(dict.fromkeys(bank for counts in found for bank in counts.paused)),
             other_servers=found[0].other_servers if found else {},
             durable=disk_error is None and not in_memory,
+            address=self._address(),
+            place=self._on_disk().store.place,
         )
 
     async def astatus(self) -> OutboxStatus:

@@ -9,6 +9,7 @@ import typer
 from langchain_hindsight._version import __version__
 from langchain_hindsight.cli.bank import bank
 from langchain_hindsight.cli.config import config
+from langchain_hindsight.cli.outbox import app as outbox
 from langchain_hindsight.cli.serve import serve
 from langchain_hindsight.cli.templates import templates
 
@@ -43,6 +44,7 @@ app.command()(serve)
 app.add_typer(config, name="config")
 app.add_typer(bank, name="bank")
 app.add_typer(templates, name="templates")
+app.add_typer(outbox, name="outbox")
 
 
 def main() -> None:

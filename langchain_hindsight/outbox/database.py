@@ -17,7 +17,7 @@ from sqlalchemy.exc import DatabaseError, DBAPIError, IntegrityError
 
 from langchain_hindsight.errors import HindsightError
 from langchain_hindsight.fork import abandon, hold_for_fork
-from langchain_hindsight.outbox.damage import says_damaged, set_aside
+from langchain_hindsight.outbox.damage import refuse_foreign, says_damaged, set_aside
 from langchain_hindsight.outbox.engine import BUSY_TIMEOUT_MS, READS, is_there, open_engine
 from langchain_hindsight.outbox.place import is_file, outbox_url
 from langchain_hindsight.settings import OutboxSettings
@@ -29,6 +29,8 @@ _BREATHER = 5.0
 """How long a database that others kept locked is not written to, in seconds."""
 _CLOSE_WAIT = 0.1
 _SHORTLY = 0.02
+_OVERTAKEN = {"40001", "40P01"}
+"""What PostgreSQL calls a transaction that lost to another: serialization failure, deadlock."""
 _BUSY = ("database is locked", "database table is locked", "database is busy")
 
 
@@ -73,6 +75,11 @@ class Database:
         """Leave what was inherited alone; this process opens its own."""
         abandon(self._engine, self._reader, self._writer, self._lock)
         self._forget()
+
+    @property
+    def place(self) -> str:
+        """Where it is, without a password."""
+        return self._url.render_as_string(hide_password=True)
 
     def exists(self) -> bool:
         """Whether there is an outbox already; looking makes none."""
@@ -134,6 +141,7 @@ class Database:
     def _connection(self, *, reads: bool) -> Connection:
         """One of two connections that stay open: taking one anew costs as much as the work."""
         if self._engine is None or self._writer is None or self._reader is None:
+            refuse_foreign(self._url)
             engine = open_engine(self._url, self._settings)
             self._writer = engine.connect()
             self._reader = engine.connect().execution_options(**{READS: True})
@@ -147,6 +155,8 @@ class Database:
         if is_file(self._url) and attempt == 0 and says_damaged(error):
             self._close()
             set_aside(self._url)
+            return True
+        if getattr(error.orig, "sqlstate", None) in _OVERTAKEN:
             return True
         return error.connection_invalidated and attempt == 0
 

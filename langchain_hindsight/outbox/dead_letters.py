@@ -44,6 +44,14 @@ def dead_letters(connection: Connection, limit: int) -> list[DeadLetter]:
     return [DeadLetter(*row) for row in connection.execute(query)]
 
 
+def dead_among(connection: Connection, ids: Sequence[int] | None) -> set[int]:
+    """Those of some entries, or of all, that are dead letters."""
+    query = select(entries.c.id).where(entries.c.state == DEAD)
+    if ids is not None:
+        query = query.where(entries.c.id.in_(ids))
+    return set(connection.execute(query).scalars())
+
+
 def content(connection: Connection, entry_id: int) -> str | None:
     """What an entry holds; None once it is delivered."""
     payload = connection.execute(select(entries.c.payload).where(entries.c.id == entry_id)).scalar()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from sqlalchemy import Connection, and_, func, select
 
@@ -16,6 +17,20 @@ from langchain_hindsight.outbox.schema import (
     entries,
     lanes,
 )
+
+_SHOWN_AS = {BATCHED: "in-flight"}
+
+_LISTED = select(
+    entries.c.id,
+    lanes.c.server.label("address"),
+    lanes.c.bank.label("bank_id"),
+    entries.c.state,
+    entries.c.created,
+    entries.c.size,
+    entries.c.document,
+    entries.c.batch.label("operation_id"),
+    func.coalesce(entries.c.error, batches.c.error, lanes.c.error).label("error"),
+).select_from(entries.join(lanes).outerjoin(batches, batches.c.operation_id == entries.c.batch))
 
 _BY_STATE = (
     select(lanes.c.server, entries.c.state, func.count())
@@ -48,6 +63,46 @@ class NoteState:
     error: str | None
     lane_error: str | None
     lane_failed_at: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """An entry as it is shown to a person, without its content."""
+
+    id: int
+    address: str
+    bank_id: str
+    state: str
+    """``waiting``, ``in-flight``, ``delivered``, ``dead`` or ``withheld``."""
+    created: float
+    """When it was written, in seconds of the epoch."""
+    size: int
+    """Of its content, in characters."""
+    document: str
+    operation_id: str | None
+    error: str | None
+
+
+def list_entries(connection: Connection, states: Sequence[str], limit: int) -> list[Listed]:
+    """Entries that stand somewhere, of every address, oldest first."""
+    query = _LISTED.where(entries.c.state.in_(states)).order_by(entries.c.id).limit(limit)
+    return [_listed(row) for row in connection.execute(query)]
+
+
+def entry(connection: Connection, entry_id: int) -> Listed | None:
+    """One entry; None if there is none."""
+    row = connection.execute(_LISTED.where(entries.c.id == entry_id)).first()
+    return None if row is None else _listed(row)
+
+
+def addresses(connection: Connection) -> list[str]:
+    """Whom there are entries for."""
+    return list(connection.execute(select(lanes.c.server).distinct()).scalars())
+
+
+def _listed(row: Any) -> Listed:  # noqa: ANN401 - a row
+    values = row._asdict()
+    return Listed(**values | {"state": _SHOWN_AS.get(row.state, row.state)})
 
 
 def note_state(connection: Connection, document: str) -> NoteState | None:

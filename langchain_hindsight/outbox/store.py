@@ -28,7 +28,7 @@ from langchain_hindsight.outbox.batching import Batch, Unit
 from langchain_hindsight.outbox.database import Database
 from langchain_hindsight.outbox.dead_letters import DeadLetter
 from langchain_hindsight.outbox.leases import Lane
-from langchain_hindsight.outbox.look import Counts, NoteState
+from langchain_hindsight.outbox.look import Counts, Listed, NoteState
 from langchain_hindsight.outbox.readdress import Stranger
 from langchain_hindsight.outbox.scope import Scope
 from langchain_hindsight.settings import OutboxSettings
@@ -61,6 +61,11 @@ class Store:
         """Leave what was inherited alone; this process opens its own."""
         self._database.renew_after_fork()
         self.owner = uuid4().hex
+
+    @property
+    def place(self) -> str:
+        """Where it is, without a password."""
+        return self._database.place
 
     def exists(self) -> bool:
         """Whether there is an outbox already; looking makes none.
@@ -271,6 +276,22 @@ class Store:
     def counts(self, server: str) -> Counts:
         """How the outbox stands, for one server."""
         return self._database.run(lambda c: look.counts(c, server), reads=True)
+
+    def list_entries(self, states: Sequence[str], limit: int) -> list[Listed]:
+        """Entries that stand somewhere, of every address, oldest first, without their content."""
+        return self._database.run(lambda c: look.list_entries(c, states, limit), reads=True)
+
+    def entry(self, entry_id: int) -> Listed | None:
+        """One entry, without its content; None if there is none."""
+        return self._database.run(lambda c: look.entry(c, entry_id), reads=True)
+
+    def addresses(self) -> list[str]:
+        """Whom there are entries for."""
+        return self._database.run(look.addresses, reads=True)
+
+    def dead_among(self, ids: Sequence[int] | None) -> set[int]:
+        """Those of some entries, or of all, that are dead letters."""
+        return self._database.run(lambda c: dead_letters.dead_among(c, ids), reads=True)
 
     def dead_letters(self, limit: int = 1000) -> list[DeadLetter]:
         """What cannot be delivered, oldest first, for every server."""

@@ -12,14 +12,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, HumanMessage
+from scripted_server import ScriptedServer
 
 from langchain_hindsight.errors import ConfigurationError
+from langchain_hindsight.outbox import default_file
 from langchain_hindsight.outbox.batching import Entry, plan
 from langchain_hindsight.outbox.leases import LEASE
 from langchain_hindsight.outbox.room import OutboxFullError
 from langchain_hindsight.outbox.scope import Draft, Scope
 from langchain_hindsight.outbox.store import Store
-from langchain_hindsight.settings import OutboxSettings
+from langchain_hindsight.retain import Retainer
+from langchain_hindsight.settings import HindsightSettings, OutboxSettings
 from langchain_hindsight.transcript import Transcript
 
 SERVER = "http://memory.example"
@@ -515,15 +518,88 @@ def test_an_outbox_whose_servers_had_several_spellings_is_brought_under_one(tmp_
     store.close()
 
 
-def test_a_damaged_file_is_set_aside_and_a_new_one_begun(tmp_path, caplog):
+@pytest.mark.parametrize("where", [0, 4096])
+def test_a_damaged_file_is_set_aside_and_a_new_one_begun(tmp_path, caplog, where):
     path = tmp_path / "outbox.db"
-    path.write_bytes(b"this is no database" * 1000)
     store = open_store(path)
+    retain(store, said("before"), thread="other")
+    store.close()
+    with path.open("r+b") as file:
+        file.seek(where)
+        file.write(b"this is no database" * 1000)
     assert retain(store, said("a")) == 1
     store.close()
     (aside,) = tmp_path.glob("outbox.db.damaged-*")
-    assert aside.read_bytes().startswith(b"this is no database")
+    assert b"this is no database" in aside.read_bytes()
     assert "damaged" in caplog.text
+
+
+def test_whatever_lies_in_the_packages_own_place_is_set_aside(tmp_path, monkeypatch):
+    monkeypatch.setattr(default_file, "user_state_path", lambda _: tmp_path)
+    (tmp_path / "outbox.db").write_bytes(b"this is no database" * 1000)
+    store = Store(OutboxSettings())
+    assert retain(store, said("a")) == 1
+    store.close()
+    assert len(list(tmp_path.glob("outbox.db.damaged-*"))) == 1
+
+
+def a_text(path):
+    path.write_text("a shopping list, and no database")
+
+
+def a_database(path, mode="DELETE"):
+    with sqlite3.connect(path) as connection:
+        connection.execute(f"PRAGMA journal_mode = {mode}")
+        connection.execute("CREATE TABLE customers (name)")
+        connection.execute("INSERT INTO customers VALUES ('somebody')")
+    connection.close()
+
+
+def a_log_database(path):
+    a_database(path, "WAL")
+
+
+def a_damaged_database(path):
+    a_database(path)
+    with path.open("r+b") as file:
+        file.write(b"garbage!" * 8)
+
+
+@pytest.mark.parametrize("make", [a_text, a_database, a_log_database, a_damaged_database])
+def test_a_file_of_something_else_is_refused_and_left_as_it_was(tmp_path, make):
+    path = tmp_path / "precious"
+    make(path)
+    before = path.read_bytes()
+    store = open_store(path)
+    with pytest.raises(ConfigurationError, match="something else"):
+        retain(store, said("a"))
+    with pytest.raises(ConfigurationError, match="something else"):
+        store.counts(SERVER)
+    store.close()
+    assert path.read_bytes() == before
+    assert [one.name for one in tmp_path.iterdir()] == ["precious"]
+
+
+def test_a_file_of_something_else_is_refused_while_somebody_has_it_open(tmp_path):
+    path = tmp_path / "precious"
+    a_database(path, "WAL")
+    other = sqlite3.connect(path)
+    other.execute("INSERT INTO customers VALUES ('another')")
+    other.commit()
+    store = open_store(path)
+    with pytest.raises(ConfigurationError, match="something else"):
+        retain(store, said("a"))
+    store.close()
+    assert len(other.execute("SELECT * FROM customers").fetchall()) == 2
+    other.close()
+
+
+def test_a_memory_whose_outbox_is_a_file_of_something_else_is_refused_at_once(tmp_path):
+    path = tmp_path / "precious"
+    a_text(path)
+    settings = OutboxSettings(url=f"sqlite:///{path.as_posix()}")
+    with pytest.raises(ConfigurationError, match="something else"):
+        Retainer(ScriptedServer(), HindsightSettings(outbox=settings))
 
 
 def test_two_that_meet_a_damaged_file_set_it_aside_once_and_lose_nothing(tmp_path):

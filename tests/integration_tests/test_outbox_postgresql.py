@@ -1,0 +1,249 @@
+"""The outbox on a PostgreSQL, shared by processes on one machine or many."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import textwrap
+import uuid
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from hindsight_client import Hindsight
+from langchain_core.messages import AIMessage, HumanMessage
+from sqlalchemy import create_engine, text
+
+from langchain_hindsight.banks import ProjectBank
+from langchain_hindsight.embedded.postgres import Postgres
+from langchain_hindsight.gateway import Gateway
+from langchain_hindsight.retain import Retainer
+from langchain_hindsight.settings import HindsightSettings, OutboxSettings
+
+pytest.importorskip("psycopg")
+
+WORKERS = 4
+THREADS = 6
+MESSAGES = 20
+
+
+@pytest.fixture(scope="module")
+def postgres_url() -> Iterator[str]:
+    """A PostgreSQL of this module's own."""
+    # Not pytest's folder, which is closed to the account that PostgreSQL runs as under root.
+    with tempfile.TemporaryDirectory(prefix="langchain-hindsight-") as folder:
+        Path(folder).chmod(0o711)
+        postgres = Postgres(Path(folder))
+        try:
+            yield postgres.start().url.replace("postgresql://", "postgresql+psycopg://", 1)
+        finally:
+            postgres.stop()
+
+
+@pytest.fixture
+def outbox(postgres_url: str) -> str:
+    """An outbox in a database of its own, where the users' tables are too."""
+    name = f"outbox_{uuid.uuid4().hex}"
+    engine = create_engine(postgres_url, isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        connection.execute(text(f'CREATE DATABASE "{name}"'))
+    engine.dispose()
+    url = f"{postgres_url.rpartition('/')[0]}/{name}"
+    engine = create_engine(url)
+    with engine.begin() as connection:
+        connection.execute(text("CREATE TABLE somebodys_own (id integer)"))
+    engine.dispose()
+    return url
+
+
+@pytest.fixture
+def bank() -> ProjectBank:
+    return ProjectBank(f"project-{uuid.uuid4().hex}", "billing")
+
+
+@pytest.fixture
+def open_retainer(hindsight_url, outbox):
+    opened = []
+
+    def open_one(url=hindsight_url):
+        gateway = Gateway(url, lambda: None, 30.0)
+        settings = HindsightSettings(outbox=OutboxSettings(url=outbox))
+        opened.append((Retainer(gateway, settings), gateway))
+        return opened[-1][0]
+
+    yield open_one
+    for retainer, gateway in opened:
+        retainer.stop(0)
+        gateway.loop.run(gateway.aclose())
+        gateway.loop.close()
+
+
+def say(thread, at):
+    return f"This is sentence number {at} of talk {thread}."
+
+
+def talk(thread, count):
+    kinds = (HumanMessage, AIMessage)
+    return [kinds[at % 2](say(thread, at), id=f"{thread}-{at}") for at in range(count)]
+
+
+def texts(url: str, bank_id: str) -> list[str]:
+    """The text of everything that a bank holds, chunk by chunk."""
+    client = Hindsight(url)
+    try:
+        found, offset = [], 0
+        while True:
+            page = client.list_memories(bank_id, limit=100, offset=offset).items
+            found += [item["text"] if isinstance(item, dict) else item.text for item in page]
+            if len(page) < 100:
+                return sorted(found)
+            offset += 100
+    finally:
+        client.close()
+
+
+WORK = """
+import sys
+from langchain_core.messages import AIMessage, HumanMessage
+from langchain_hindsight.banks import ProjectBank
+from langchain_hindsight.gateway import Gateway
+from langchain_hindsight.retain import Retainer
+from langchain_hindsight.settings import HindsightSettings, OutboxSettings
+
+url, outbox, bank, threads, messages = sys.argv[1:]
+gateway = Gateway(url, lambda: None, 60.0)
+settings = HindsightSettings(outbox=OutboxSettings(url=outbox, batch_size=7))
+retainer = Retainer(gateway, settings)
+kinds = (HumanMessage, AIMessage)
+for count in range(2, int(messages) + 2, 2):
+    for thread in range(int(threads)):
+        talk = [
+            kinds[at % 2](f"This is sentence number {at} of talk {thread}.", id=f"{thread}-{at}")
+            for at in range(count)
+        ]
+        receipt = retainer.retain_transcript(
+            ProjectBank(bank, "billing"), talk, thread_id=f"t{thread}"
+        )
+        assert receipt.status in {"queued", "skipped"}, receipt
+        assert not (receipt.reason or "").startswith("not durable"), receipt
+        print("committed", flush=True)
+report = retainer.flush(240)
+assert not report.timed_out, (report, retainer.status())
+retainer.stop(1)
+gateway.loop.run(gateway.aclose())
+gateway.loop.close()
+"""
+
+
+def command(hindsight_url, outbox, bank):
+    words = [hindsight_url, outbox, bank.bank_id, str(THREADS), str(MESSAGES)]
+    return [sys.executable, "-c", textwrap.dedent(WORK), *words]
+
+
+def everything():
+    return sorted(
+        f"{('user', 'assistant')[at % 2]}: {say(thread, at)}"
+        for thread in range(THREADS)
+        for at in range(MESSAGES)
+    )
+
+
+def test_what_is_retained_is_delivered_once_beside_tables_of_somebody_else(
+    hindsight_url, outbox, open_retainer, bank
+):
+    retainer = open_retainer()
+    assert retainer.status().waiting == 0
+    engine = create_engine(outbox)
+    with engine.connect() as connection:
+        tables = connection.execute(
+            text("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")
+        ).scalars()
+        assert list(tables) == ["somebodys_own"]  # looking makes none
+    engine.dispose()
+    assert retainer.retain_transcript(bank, talk(0, 4), thread_id="t").status == "queued"
+    assert retainer.retain_transcript(bank, talk(0, 4), thread_id="t").status == "skipped"
+    assert retainer.retain_note(bank, "A note.", wait=60).status == "stored"
+    assert not retainer.flush(60).timed_out
+    expected = [f"{('user', 'assistant')[at % 2]}: {say(0, at)}" for at in range(4)]
+    assert texts(hindsight_url, bank.bank_id) == sorted([*expected, "A note."])
+    assert retainer.status().delivered == 5
+
+
+def test_four_processes_that_retain_the_same_conversations_store_each_message_once(
+    hindsight_url, outbox, bank
+):
+    def work(_):
+        return subprocess.run(
+            command(hindsight_url, outbox, bank),
+            check=False,
+            timeout=280,
+            capture_output=True,
+            text=True,
+        )
+
+    with ThreadPoolExecutor(WORKERS) as pool:
+        for process in pool.map(work, range(WORKERS)):
+            assert process.returncode == 0, process.stderr
+    assert texts(hindsight_url, bank.bank_id) == everything()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGKILL")
+def test_processes_that_are_killed_leave_everything_to_the_others(hindsight_url, outbox, bank):
+    workers = [
+        subprocess.Popen(
+            command(hindsight_url, outbox, bank),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(WORKERS)
+    ]
+    for at, killed in enumerate(workers[: WORKERS - 1]):
+        for _ in range(8 * (at + 1)):
+            killed.stdout.readline()
+        os.kill(killed.pid, signal.SIGKILL)
+    for killed in workers[: WORKERS - 1]:
+        killed.communicate()
+    _, errors = workers[-1].communicate(timeout=280)
+    assert workers[-1].returncode == 0, errors
+    assert texts(hindsight_url, bank.bank_id) == everything()
+
+
+def test_a_bank_that_another_process_serves_is_passed_over_without_waiting(
+    outbox, open_retainer, bank
+):
+    one = open_retainer("http://127.0.0.1:9")
+    one.retain_transcript(bank, talk(0, 2), thread_id="t")
+    store = one._on_disk().store
+    address = one.status().address
+    one.stop(0)
+    engine = create_engine(outbox)
+    with engine.begin() as connection:
+        connection.execute(text("SELECT * FROM hindsight_outbox_lanes FOR UPDATE"))
+        assert store.claim(address) == []
+    engine.dispose()
+    store.hurry(address)
+    assert len(store.claim(address)) == 1
+    store.close()
+
+
+def test_a_database_that_is_away_leaves_the_turn_in_memory_and_says_so(
+    hindsight_url, bank, postgres_url
+):
+    gateway = Gateway(hindsight_url, lambda: None, 30.0)
+    url = "postgresql+psycopg://nobody:a-secret@127.0.0.1:9/nothing"
+    retainer = Retainer(gateway, HindsightSettings(outbox=OutboxSettings(url=url)))
+    receipt = retainer.retain_transcript(bank, talk(0, 2), thread_id="t")
+    assert receipt.status == "queued"
+    assert receipt.reason.startswith("not durable")
+    assert "a-secret" not in receipt.reason
+    assert not retainer.status().durable
+    retainer.flush(60)
+    assert len(texts(hindsight_url, bank.bank_id)) == 2
+    retainer.stop(0)
+    gateway.loop.run(gateway.aclose())
+    gateway.loop.close()
