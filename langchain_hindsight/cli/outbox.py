@@ -294,13 +294,14 @@ def _flush(retainer: Retainer, timeout: float, *, quiet: bool) -> dict[str, Any]
             report = retainer.flush(max(0.0, min(_SLICE, remaining)))
             delivered += report.delivered
             dead += report.dead
-            error = retainer.status().last_error if report.timed_out else None
+            now = retainer.status()
+            being_stored = f"{now.in_flight} under way" if now.in_flight else ""
             settled = delivered + dead
             progress.update(
                 bar,
                 completed=settled,
                 total=max(total, settled + report.waiting),
-                note=_escaped(error or ""),
+                note=_escaped(now.last_error or being_stored),
             )
             if not report.timed_out or remaining <= 0:
                 break

@@ -16,9 +16,15 @@ _FIND_LANE = select(lanes.c.id, lanes.c.ledger).where(
     lanes.c.server == bindparam("at"), lanes.c.bank == bindparam("to")
 )
 
-FIND_THREAD = select(
-    threads.c.id, threads.c.lane, threads.c.version, threads.c.last_seq, threads.c.length
-).where(threads.c.scope == bindparam("scope"))
+_THREAD = (threads.c.id, threads.c.lane, threads.c.version, threads.c.last_seq, threads.c.length)
+
+FIND_THREAD = select(*_THREAD).where(threads.c.scope == bindparam("scope"))
+
+_FIND = (
+    select(lanes.c.ledger, *_THREAD)
+    .select_from(lanes.outerjoin(threads, threads.c.scope == bindparam("scope")))
+    .where(lanes.c.server == bindparam("at"), lanes.c.bank == bindparam("to"))
+)
 
 _BY_ID = select(entries.c.message_id, entries.c.seq, entries.c.fingerprint).where(
     entries.c.thread == bindparam("thread"),
@@ -92,11 +98,15 @@ class KnownThread:
     @classmethod
     def find(cls, connection: Connection, scope: Scope) -> KnownThread | None:
         """The conversation of a scope; None if it was never seen."""
-        lane = find_lane(connection, scope)
-        if lane is None:
+        values = {"at": scope.server, "to": scope.bank_id, "scope": scope.key(None)}
+        found = connection.execute(_FIND, values).first()
+        if found is None:
             return None
-        row = connection.execute(FIND_THREAD, {"scope": scope.key(lane.ledger)}).first()
-        return None if row is None else cls(connection, *row)
+        ledger, *row = found
+        if ledger is not None:  # its bank has moved here, and is known under another name
+            moved = connection.execute(FIND_THREAD, {"scope": scope.key(ledger)}).first()
+            return None if moved is None else cls(connection, *moved)
+        return None if row[0] is None else cls(connection, *row)
 
     def by_id(self, ids: Sequence[str]) -> dict[str, Known]:
         """Those of the ids that are known."""
