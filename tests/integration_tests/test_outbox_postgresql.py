@@ -27,8 +27,8 @@ from langchain_hindsight.settings import HindsightSettings, OutboxSettings
 pytest.importorskip("psycopg")
 
 WORKERS = 4
-THREADS = 6
-MESSAGES = 20
+THREADS = 4
+MESSAGES = 10
 
 
 @pytest.fixture(scope="module")
@@ -116,7 +116,7 @@ from langchain_hindsight.settings import HindsightSettings, OutboxSettings
 
 url, outbox, bank, threads, messages = sys.argv[1:]
 gateway = Gateway(url, lambda: None, 60.0)
-settings = HindsightSettings(outbox=OutboxSettings(url=outbox, batch_size=7))
+settings = HindsightSettings(outbox=OutboxSettings(url=outbox, batch_size=10))
 retainer = Retainer(gateway, settings)
 kinds = (HumanMessage, AIMessage)
 for count in range(2, int(messages) + 2, 2):
@@ -203,7 +203,7 @@ def test_processes_that_are_killed_leave_everything_to_the_others(hindsight_url,
         for _ in range(WORKERS)
     ]
     for at, killed in enumerate(workers[: WORKERS - 1]):
-        for _ in range(8 * (at + 1)):
+        for _ in range(5 * (at + 1)):
             killed.stdout.readline()
         os.kill(killed.pid, signal.SIGKILL)
     for killed in workers[: WORKERS - 1]:
