@@ -109,7 +109,7 @@ class DualBankMemory:
             identify_project=lambda: _project_here(self.settings),
         )
         self._gateway = Gateway(
-            self.settings.url, _key_provider(api_key, self.settings), self.settings.timeout
+            self.settings.url, key_provider(api_key, self.settings), self.settings.timeout
         )
         self._loop = self._gateway.loop
         self._recall = Recall(self._gateway, self.settings)
@@ -642,7 +642,7 @@ class DualBankMemory:
             self._starting = self._loop.spawn(asyncio.to_thread(self._retainer.start))
 
 
-def _key_provider(
+def key_provider(
     given: str | SecretStr | Mapping[str, str] | Callable[[], str | None] | None,
     settings: HindsightSettings,
 ) -> Callable[[], str | None]:

@@ -441,11 +441,11 @@ def _settings(outbox_url: str | None) -> HindsightSettings:
 def _delivering(outbox_url: str | None) -> Iterator[Retainer]:
     """The outbox with its delivery, which is started only by a flush."""
     from langchain_hindsight.gateway import Gateway
+    from langchain_hindsight.memory import key_provider
     from langchain_hindsight.retain import Retainer
 
     settings = _settings(outbox_url)
-    key = None if settings.api_key is None else settings.api_key.get_secret_value()
-    gateway = Gateway(settings.url, lambda: key, settings.timeout)
+    gateway = Gateway(settings.url, key_provider(None, settings), settings.timeout)
     retainer = Retainer(gateway, settings)
     try:
         yield retainer

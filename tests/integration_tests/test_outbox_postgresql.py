@@ -242,7 +242,7 @@ def test_a_database_that_is_away_leaves_the_turn_in_memory_and_says_so(
     assert receipt.reason.startswith("not durable")
     assert "a-secret" not in receipt.reason
     assert not retainer.status().durable
-    retainer.flush(60)
+    assert not retainer.flush(200).timed_out
     assert len(texts(hindsight_url, bank.bank_id)) == 2
     retainer.stop(0)
     gateway.loop.run(gateway.aclose())
