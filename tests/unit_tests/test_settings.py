@@ -9,7 +9,12 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from langchain_hindsight import ConfigurationError, DualBankMemory, HindsightSettings
+from langchain_hindsight import (
+    ConfigurationError,
+    DualBankMemory,
+    HindsightSettings,
+    create_hindsight_tools,
+)
 from langchain_hindsight.settings import PROFILES, OutboxSettings, RecallSettings, Switches
 from langchain_hindsight.settings_sources import is_masked, masked_url, options_of, settings_of
 
@@ -494,3 +499,20 @@ def test_the_page_shows_each_switch_of_each_profile():
         shown = [cell.strip().startswith("yes") for cell in cells]
         expected = [switches.project, switches.life, switches.recall, switches.automatic_retain]
         assert shown == [*expected, switches.life]
+
+
+@pytest.mark.parametrize("profile", [None, *PROFILES])
+@pytest.mark.parametrize("enabled", [None, True, False])
+def test_the_life_tool_is_there_exactly_where_a_life_bank_is(profile, enabled):
+    given = {} if profile is None else {"profile": profile}
+    banks = {"project": BOTH["project"], "life": {"bank_id": "life", "enabled": enabled}}
+    settings = HindsightSettings(**given, banks=banks)
+    tools = create_hindsight_tools(DualBankMemory(settings=settings))
+    assert ("hindsight_retain_life" in {one.name for one in tools}) == settings.switches.life
+    expected = profile != "project-only" if enabled is None else enabled
+    assert settings.switches.life == expected
+
+
+def test_a_key_of_a_memory_may_name_its_variable_and_nothing_of_another_form():
+    with pytest.raises(ConfigurationError, match="api_key"):
+        DualBankMemory(api_key={"source": "vault", "name": SECRET}, project_bank="b")
