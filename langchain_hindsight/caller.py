@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -18,6 +20,8 @@ MemoryMode = Literal["normal", "read-only", "ignored"]
 
 _AUTHENTICATED = "langgraph_auth_user_id"  # where the LangGraph server puts who was authenticated
 _RUNTIME = "__pregel_runtime"  # where LangGraph keeps its runtime in a run's configurable
+
+_tool_call: ContextVar[str | None] = ContextVar("hindsight_tool_call", default=None)
 
 _logger = logging.getLogger(__name__)
 
@@ -30,6 +34,8 @@ class Caller:
     """What templates may name; the first source with a value that is not None decides."""
     thread_id: str | None = None
     mode: MemoryMode = "normal"
+    tool_call_id: str | None = None
+    """The tool call within which this happens, so that the same call run again is the same."""
 
 
 def identify(config: RunnableConfig | None = None, context: object | None = None) -> Caller:
@@ -59,7 +65,21 @@ def identify(config: RunnableConfig | None = None, context: object | None = None
         values=values,
         thread_id=None if thread_id is None else str(thread_id),
         mode=_mode(configurable.get("memory_mode")),
+        tool_call_id=_tool_call.get(),
     )
+
+
+@contextmanager
+def within_tool_call(tool_call_id: str | None) -> Iterator[None]:
+    """Let what happens inside be known as that tool call's; None leaves what is known already."""
+    if tool_call_id is None:
+        yield
+        return
+    token = _tool_call.set(tool_call_id)
+    try:
+        yield
+    finally:
+        _tool_call.reset(token)
 
 
 def _entries(context: object) -> Iterator[tuple[object, Any]]:

@@ -11,7 +11,7 @@ import threading
 import weakref
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
 from cachetools import LRUCache, TLRUCache
 from pydantic import SecretStr
@@ -239,7 +239,8 @@ class DualBankMemory:
         if isinstance(bank, RetainReceipt):
             return bank
         if isinstance(messages, str):
-            return self._retainer.retain_note(bank, strip_recalled(messages), wait=_NOTE_WAIT)
+            note = strip_recalled(messages)
+            return self._retainer.retain_note(bank, note, wait=_NOTE_WAIT, call=_call(caller))
         return self._retainer.retain_transcript(
             bank,
             _as_messages(messages),
@@ -263,7 +264,8 @@ class DualBankMemory:
             return bank
         if isinstance(messages, str):
             note = strip_recalled(messages)
-            return await self._retainer.aretain_note(bank, note, wait=_NOTE_WAIT)
+            call = _call(caller)
+            return await self._retainer.aretain_note(bank, note, wait=_NOTE_WAIT, call=call)
         return await self._retainer.aretain_transcript(
             bank,
             _as_messages(messages),
@@ -293,8 +295,10 @@ class DualBankMemory:
             BankResolutionError: If the bank depends on who is asking, and nobody is named.
             HindsightError: If it could not be kept.
         """
-        bank = self._life_to_retain(identify(config, context))
-        return _kept(self._retainer.retain_note(bank, strip_recalled(text), wait=_NOTE_WAIT))
+        caller = identify(config, context)
+        bank, note = self._life_to_retain(caller), strip_recalled(text)
+        call = _call(caller)
+        return _kept(self._retainer.retain_note(bank, note, wait=_NOTE_WAIT, call=call))
 
     async def aretain_life(
         self,
@@ -305,9 +309,10 @@ class DualBankMemory:
     ) -> RetainReceipt:
         """`retain_life`, awaited."""
         await self._look_up_project()
-        bank = self._life_to_retain(identify(config, context))
-        note = strip_recalled(text)
-        return _kept(await self._retainer.aretain_note(bank, note, wait=_NOTE_WAIT))
+        caller = identify(config, context)
+        bank, note = self._life_to_retain(caller), strip_recalled(text)
+        call = _call(caller)
+        return _kept(await self._retainer.aretain_note(bank, note, wait=_NOTE_WAIT, call=call))
 
     def reflect(
         self,
@@ -690,13 +695,43 @@ def _same_bank(project: object, life: object) -> bool:
     )
 
 
-def _as_messages(conversation: Conversation) -> Sequence[BaseMessage]:
-    """Messages as they are, a long thread uncopied; dicts and tuples are converted."""
-    from langchain_core.messages import BaseMessage, convert_to_messages
+class _Messages(Sequence["BaseMessage"]):
+    """A conversation as messages, each converted when it is looked at: a long thread costs nothing.
 
-    if all(issubclass(kind, BaseMessage) for kind in set(map(type, conversation))):
-        return cast("Sequence[BaseMessage]", conversation)
-    return convert_to_messages(conversation)
+    A last message that is none raises at once, as the mistake of the program that it is.
+    """
+
+    __slots__ = ("_converted", "_given")
+
+    def __init__(self, given: Conversation) -> None:
+        self._given = given
+        self._converted: dict[int, BaseMessage] = {}
+        if given:
+            self[len(given) - 1]
+
+    def __len__(self) -> int:
+        return len(self._given)
+
+    @overload
+    def __getitem__(self, index: int) -> BaseMessage: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[BaseMessage]: ...
+    def __getitem__(self, index: int | slice) -> BaseMessage | Sequence[BaseMessage]:
+        from langchain_core.messages import BaseMessage, convert_to_messages
+
+        if isinstance(index, slice):
+            return [self[at] for at in range(*index.indices(len(self)))]
+        found = self._given[index]
+        if isinstance(found, BaseMessage):
+            return found
+        if index not in self._converted:
+            self._converted[index] = convert_to_messages([found])[0]
+        return self._converted[index]
+
+
+def _as_messages(conversation: Conversation) -> Sequence[BaseMessage]:
+    """Messages, a long thread uncopied; dicts and tuples are converted."""
+    return _Messages(conversation)
 
 
 def _turn_key(messages: Sequence[BaseMessage], caller: Caller, plan: RecallPlan) -> Hashable | None:
@@ -727,6 +762,13 @@ def _kept(receipt: RetainReceipt) -> RetainReceipt:
 
 def _why_skipped(error: HindsightError) -> str | None:
     return str(error) if isinstance(error, GatewayError) and error.kind == "skipped" else None
+
+
+def _call(caller: Caller) -> tuple[str, str] | None:
+    """The tool call that writes a note, which is the same call when it is run again."""
+    if caller.tool_call_id is None:
+        return None
+    return caller.thread_id or "", caller.tool_call_id
 
 
 def _refuse_if_ignored(caller: Caller) -> None:

@@ -7,17 +7,22 @@ the turn added is retained when the agent has answered.
 
 from __future__ import annotations
 
+import itertools
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, cast
 
-from langchain_core.messages import SystemMessage
+from langchain_core.messages import AIMessage, SystemMessage, ToolMessage
+from langchain_core.runnables.config import ensure_config
+from pydantic import TypeAdapter
 
+from langchain_hindsight.caller import within_tool_call
 from langchain_hindsight.injection import (
     inject_into_human,
     inject_into_messages,
     inject_into_system,
 )
+from langchain_hindsight.transcript import OWN_TOOLS
 
 try:
     from langchain.agents.middleware import AgentMiddleware
@@ -26,11 +31,11 @@ except ImportError as error:
     raise ImportError(msg) from error
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import Awaitable, Callable, Iterator, Sequence
 
     from langchain.agents import AgentState
     from langchain.agents.middleware import ModelRequest, ModelResponse
-    from langchain_core.messages import AnyMessage, BaseMessage, ToolMessage
+    from langchain_core.messages import AnyMessage, BaseMessage
     from langgraph.prebuilt.tool_node import ToolCallRequest
     from langgraph.runtime import Runtime
     from langgraph.types import Command
@@ -38,6 +43,8 @@ if TYPE_CHECKING:
     from langchain_hindsight.memory import DualBankMemory
     from langchain_hindsight.recall_result import RecallResult
 
+_TOOLS_NODE = "tools"
+"""The node in which `create_agent` and LangGraph's prebuilt agents run tools."""
 _in_tool: ContextVar[bool] = ContextVar("hindsight_in_tool", default=False)
 
 
@@ -89,7 +96,7 @@ class HindsightMiddleware(AgentMiddleware[Any, Any, Any]):
         handler: Callable[[ToolCallRequest], ToolMessage | Command[Any]],
     ) -> ToolMessage | Command[Any]:
         """Run the tool; an agent that it calls is a sub-agent."""
-        with _inside_a_tool():
+        with _inside_a_tool(request):
             return handler(request)
 
     async def awrap_tool_call(
@@ -98,22 +105,22 @@ class HindsightMiddleware(AgentMiddleware[Any, Any, Any]):
         handler: Callable[[ToolCallRequest], Awaitable[ToolMessage | Command[Any]]],
     ) -> ToolMessage | Command[Any]:
         """Run the tool; an agent that it calls is a sub-agent."""
-        with _inside_a_tool():
+        with _inside_a_tool(request):
             return await handler(request)
 
     def after_agent(self, state: AgentState[Any], runtime: Runtime[Any]) -> None:
         """Retain what is new in the conversation."""
         if self._retains:
-            self.memory.retain(state["messages"], context=_context(runtime))
+            self.memory.retain(_with_answer(state), context=_context(runtime))
 
     async def aafter_agent(self, state: AgentState[Any], runtime: Runtime[Any]) -> None:
         """Retain what is new in the conversation."""
         if self._retains:
-            await self.memory.aretain(state["messages"], context=_context(runtime))
+            await self.memory.aretain(_with_answer(state), context=_context(runtime))
 
     @property
     def _retains(self) -> bool:
-        return self.retain_in_subagents or not _in_tool.get()
+        return self.retain_in_subagents or not _is_within_a_tool()
 
     def _injected(self, request: ModelRequest[Any], result: RecallResult) -> ModelRequest[Any]:
         if not result.text:
@@ -135,12 +142,52 @@ def _sending(request: ModelRequest[Any], messages: list[BaseMessage]) -> ModelRe
 
 
 @contextmanager
-def _inside_a_tool() -> Iterator[None]:
+def _inside_a_tool(request: ToolCallRequest) -> Iterator[None]:
     token = _in_tool.set(True)
     try:
-        yield
+        with within_tool_call(request.tool_call["id"]):
+            yield
     finally:
         _in_tool.reset(token)
+
+
+def _is_within_a_tool() -> bool:
+    """Whether a tool runs this agent: by the context, or where a thread lost it by the config."""
+    if _in_tool.get():
+        return True
+    configurable = ensure_config().get("configurable") or {}
+    steps = str(configurable.get("checkpoint_ns") or "").split("|")
+    return any(step.partition(":")[0] == _TOOLS_NODE for step in steps[:-1])
+
+
+def _with_answer(state: AgentState[Any]) -> Sequence[BaseMessage]:
+    """The conversation, with what the person was shown as the assistant's own words.
+
+    An agent that ends with a tool's message answered with it: it gave a structured response, or the
+    tool returns directly.
+    """
+    messages: list[AnyMessage] = state["messages"]
+    structured = state.get("structured_response")
+    answers = list(itertools.takewhile(_is_answer, reversed(messages)))[::-1]
+    if not answers:
+        return messages
+    if structured is not None:
+        told = [AIMessage(_as_json(structured), id=answers[-1].id)]
+    else:
+        told = [AIMessage(one.content, id=one.id) for one in answers if not _is_own(one)]
+    return [*messages[: len(messages) - len(answers)], *told]
+
+
+def _is_answer(message: AnyMessage) -> bool:
+    return isinstance(message, ToolMessage) and message.status != "error"
+
+
+def _is_own(message: AnyMessage) -> bool:
+    return (message.name or "").startswith(OWN_TOOLS)
+
+
+def _as_json(response: object) -> str:
+    return TypeAdapter(type(response)).dump_json(response).decode()
 
 
 def _context(runtime: Runtime[Any] | None) -> object | None:

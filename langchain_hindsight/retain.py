@@ -170,20 +170,29 @@ class Retainer:
             self.retain_transcript, bank, messages, thread_id=thread_id, keep=keep
         )
 
-    def retain_note(self, bank: ProjectBank | LifeBank, text: str, *, wait: float) -> RetainReceipt:
+    def retain_note(
+        self,
+        bank: ProjectBank | LifeBank,
+        text: str,
+        *,
+        wait: float,
+        call: tuple[str, str] | None = None,
+    ) -> RetainReceipt:
         """Write down one note that somebody deliberately asked for, and wait for Hindsight.
 
         Args:
             bank: Either bank.
             text: What to remember.
             wait: How long to wait for Hindsight to have stored it, in seconds.
+            call: The thread and the tool call that it is written by: the same note of the same call
+                is written once, however often it is run. None is a note of its own each time.
 
         Returns:
             ``stored`` once Hindsight has it, ``queued`` with the reason where it does not yet,
             ``skipped`` for a blank text, or ``failed``.
         """
         deadline = time.monotonic() + wait
-        note = self._write_note(bank, text)
+        note = self._write_note(bank, text, call)
         while not isinstance(note, RetainReceipt):
             remaining = deadline - time.monotonic()
             settled = self._settled(note, late=remaining <= 0)
@@ -193,11 +202,16 @@ class Retainer:
         return note
 
     async def aretain_note(
-        self, bank: ProjectBank | LifeBank, text: str, *, wait: float
+        self,
+        bank: ProjectBank | LifeBank,
+        text: str,
+        *,
+        wait: float,
+        call: tuple[str, str] | None = None,
     ) -> RetainReceipt:
         """As `retain_note`, without blocking the caller's loop, or a thread while it waits."""
         deadline = time.monotonic() + wait
-        note = await asyncio.to_thread(self._write_note, bank, text)
+        note = await asyncio.to_thread(self._write_note, bank, text, call)
         while not isinstance(note, RetainReceipt):
             late = time.monotonic() >= deadline
             settled = await asyncio.to_thread(self._settled, note, late=late)
@@ -206,15 +220,19 @@ class Retainer:
             await asyncio.sleep(_LOOK_EVERY / 2)
         return note
 
-    def _write_note(self, bank: ProjectBank | LifeBank, text: str) -> RetainReceipt | _Note:
+    def _write_note(
+        self, bank: ProjectBank | LifeBank, text: str, call: tuple[str, str] | None
+    ) -> RetainReceipt | _Note:
         """Write a note down and have it delivered at once."""
         text = clean(text).strip()
         if not text:
             return RetainReceipt("skipped", "the text is blank", bank.bank_id)
         payload = _note(bank, text, self._settings)
         started = time.time()
+        name = None if call is None else json.dumps([*call, json.loads(payload)["content"]])
         written = self._write(
-            bank.bank_id, lambda store: store.add_note(_scope(self._address(), bank), payload)
+            bank.bank_id,
+            lambda store: store.add_note(_scope(self._address(), bank), payload, name),
         )
         if isinstance(written, RetainReceipt):
             return written

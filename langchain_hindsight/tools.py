@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import StructuredTool, ToolException
 from pydantic import BaseModel, Field
 
-from langchain_hindsight.caller import identify
+from langchain_hindsight.caller import identify, within_tool_call
 from langchain_hindsight.errors import HindsightError
 from langchain_hindsight.templates import Role
 
@@ -175,6 +175,18 @@ def _both(
     return action.run, action.arun
 
 
+class _Tool(StructuredTool):
+    """A tool whose memory knows which call it answers: the same call again stores nothing new."""
+
+    def run(self, *args: Any, tool_call_id: str | None = None, **kwargs: Any) -> Any:  # noqa: ANN401 - as its base
+        with within_tool_call(tool_call_id):
+            return super().run(*args, tool_call_id=tool_call_id, **kwargs)
+
+    async def arun(self, *args: Any, tool_call_id: str | None = None, **kwargs: Any) -> Any:  # noqa: ANN401 - as its base
+        with within_tool_call(tool_call_id):
+            return await super().arun(*args, tool_call_id=tool_call_id, **kwargs)
+
+
 def _tool(
     name: str,
     description: str,
@@ -182,7 +194,7 @@ def _tool(
     func: Callable[..., str],
     coroutine: Callable[..., Awaitable[str]],
 ) -> BaseTool:
-    return StructuredTool.from_function(
+    return _Tool.from_function(
         func=func,
         coroutine=coroutine,
         name=name,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 from uuid import NAMESPACE_URL, uuid4, uuid5
 
-from sqlalchemy import Connection, CursorResult, bindparam, func, insert, select, update
+from sqlalchemy import Connection, CursorResult, Select, bindparam, func, insert, select, update
 
 from langchain_hindsight.errors import HindsightError
 from langchain_hindsight.outbox.edits import Edit, edits_of
@@ -186,19 +186,23 @@ def _rows(
     return rows
 
 
-def write_note(connection: Connection, scope: Scope, payload: str, caps: OutboxSettings) -> str:
-    """Write down one explicit note; its document.
+def write_note(
+    connection: Connection, scope: Scope, payload: str, name: str | None, caps: OutboxSettings
+) -> str:
+    """Write down one explicit note, unless there is one of that name; its document.
 
     Raises:
         OutboxFullError: If the caps leave no room.
     """
+    document = str(uuid4()) if name is None else scope.document(name)
+    if name is not None and connection.execute(_find_document(document)).first() is not None:
+        return document
     take_room(connection, Room(1, len(payload)), caps)
-    document = str(uuid4())
     connection.execute(
         insert(entries).values(
             lane=_lane(connection, scope).id,
             seq=0,
-            fingerprint=uuid5(NAMESPACE_URL, payload).hex,
+            fingerprint=uuid5(NAMESPACE_URL, name or payload).hex,
             speech=False,
             starts_turn=True,
             document=document,
@@ -209,6 +213,10 @@ def write_note(connection: Connection, scope: Scope, payload: str, caps: OutboxS
         )
     )
     return document
+
+
+def _find_document(document: str) -> Select[tuple[int]]:
+    return select(entries.c.id).where(entries.c.document == document).limit(1)
 
 
 def _lane(connection: Connection, scope: Scope) -> KnownLane:

@@ -117,13 +117,15 @@ class Store:
         msg = "The conversation is being retained by too many others at once."
         raise HindsightError(msg)
 
-    def add_note(self, scope: Scope, payload: str) -> str:
-        """Write down one explicit note.
+    def add_note(self, scope: Scope, payload: str, name: str | None = None) -> str:
+        """Write down one explicit note, or find the one of that name.
 
         Returns:
             Its document, by which `note_state` finds it.
         """
-        return self._database.run(lambda c: enqueue.write_note(c, scope, payload, self._settings))
+        return self._database.run(
+            lambda c: enqueue.write_note(c, scope, payload, name, self._settings)
+        )
 
     def note_state(self, document: str) -> NoteState | None:
         """How a note stands; None if there is none."""

@@ -2,7 +2,9 @@ import asyncio
 import contextlib
 import importlib
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import pytest
 from langchain.agents import create_agent
@@ -13,6 +15,7 @@ from langchain_core.language_models.fake_chat_models import (
     GenericFakeChatModel,
 )
 from langchain_core.messages import AIMessage, HumanMessage, SystemMessage
+from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
@@ -214,7 +217,25 @@ def test_structured_output_is_left_alone(use_async):
     result = _run(_agent(memory, model, response_format=ToolStrategy(Day)), use_async=use_async)
     assert result["structured_response"] == Day(day="Friday")
     assert BLOCK in model.sent[0][0].content
-    assert len(memory.named("retain", "aretain")) == 1
+    (retained,) = memory.named("retain", "aretain")
+    assert [(one.type, one.text) for one in retained.payload] == [
+        ("human", "When?"),
+        ("ai", ""),
+        ("ai", '{"day":"Friday"}'),
+    ]
+
+
+@both
+def test_what_a_tool_returns_directly_is_retained_as_the_answer_that_it_was(use_async):
+    @tool(return_direct=True)
+    def tell() -> str:
+        """Tell the person."""
+        return "On Fridays."
+
+    memory = RecordingMemory()
+    _run(_agent(memory, _model(_tool_call("tell")), tools=[tell]), use_async=use_async)
+    (retained,) = memory.named("retain", "aretain")
+    assert [(one.type, one.text) for one in retained.payload][-1] == ("ai", "On Fridays.")
 
 
 @both
@@ -265,6 +286,22 @@ def test_a_sub_agent_called_by_a_tool_recalls_but_does_not_retain(use_async):
     assert "Inner?" in asked
 
 
+def test_a_sub_agent_in_a_thread_of_its_tools_own_does_not_retain_either():
+    memory = RecordingMemory()
+    inner = create_agent(_model("Inner answer."), middleware=[HindsightMiddleware(memory)])
+
+    @tool
+    def ask(config: RunnableConfig) -> str:
+        """Ask the other agent."""
+        given = {"messages": [HumanMessage("Inner?")]}
+        with ThreadPoolExecutor(1) as pool:
+            return pool.submit(inner.invoke, given, config).result()["messages"][-1].content
+
+    _run(_agent(memory, _model(_tool_call("ask"), "Outer answer."), tools=[ask]), use_async=False)
+    (retained,) = memory.named("retain")
+    assert retained.payload[0].content == "When?"
+
+
 @both
 def test_a_sub_agent_retains_when_it_is_told_to(use_async):
     memory = RecordingMemory()
@@ -298,14 +335,14 @@ def test_when_a_tool_is_done_well_or_badly_its_caller_is_no_sub_agent(use_async,
 
     async def acall():
         with contextlib.suppress(RuntimeError):
-            await middleware.awrap_tool_call(None, ahandler)
+            await middleware.awrap_tool_call(SimpleNamespace(tool_call={"id": "c1"}), ahandler)
         await middleware.aafter_agent({"messages": []}, None)
 
     if use_async:
         asyncio.run(acall())
     else:
         with contextlib.suppress(RuntimeError):
-            middleware.wrap_tool_call(None, handler)
+            middleware.wrap_tool_call(SimpleNamespace(tool_call={"id": "c1"}), handler)
         middleware.after_agent({"messages": []}, None)
     assert len(memory.named("retain", "aretain")) == 1
 

@@ -258,6 +258,17 @@ def test_the_same_note_twice_is_two_documents(open_retainer, server):
     assert server.contents() == ["use tabs", "use tabs"]
 
 
+def test_the_same_note_of_the_same_tool_call_is_one_and_of_another_call_or_thread_is_not(
+    open_retainer, server
+):
+    retainer = open_retainer()
+    for call in (("t", "c1"), ("t", "c1"), ("t", "c2"), ("u", "c1")):
+        receipt = retainer.retain_note(BANK, "use tabs", wait=10, call=call)
+        assert receipt.status == "stored"
+    retainer.retain_note(BANK, "use spaces", wait=10, call=("t", "c1"))
+    assert server.contents() == ["use spaces", "use tabs", "use tabs", "use tabs"]
+
+
 def test_notes_carry_the_tags_of_their_bank(open_retainer, server):
     retainer = open_retainer(tags=("team:red",))
     retainer.retain_note(BANK, "use tabs", wait=10)

@@ -6,6 +6,7 @@ from langchain_core.messages import ToolMessage
 from langchain_tests.unit_tests import ToolsUnitTests
 from recording_memory import BLOCK, RecordingMemory, bank
 
+from langchain_hindsight.caller import identify
 from langchain_hindsight.errors import HindsightError
 from langchain_hindsight.recall_result import RecallResult
 from langchain_hindsight.receipts import RetainReceipt
@@ -197,3 +198,23 @@ async def test_a_cancelled_call_is_cancelled_and_not_turned_into_an_answer():
 def test_a_tool_can_be_pickled_with_its_memory(name):
     copy = pickle.loads(pickle.dumps(_tool(name)))
     assert copy.invoke(ARGUMENTS[name])
+
+
+class _Noting(RecordingMemory):
+    """Notes which tool call it was asked within."""
+
+    def retain(self, *args, **kwargs):
+        self.calls.append(identify().tool_call_id)
+        return self.receipt
+
+    async def aretain(self, *args, **kwargs):
+        return self.retain()
+
+
+async def test_a_write_knows_the_tool_call_that_it_answers():
+    memory = _Noting()
+    tool = _tool("hindsight_retain", memory)
+    tool.invoke(_call("hindsight_retain"))
+    await tool.ainvoke(_call("hindsight_retain"))
+    tool.invoke(ARGUMENTS["hindsight_retain"])
+    assert memory.calls == ["c1", "c1", None]
