@@ -8,10 +8,13 @@ the turn added is retained when the agent has answered.
 from __future__ import annotations
 
 import itertools
+import threading
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
+from cachetools import LRUCache
 from langchain_core.messages import AIMessage, SystemMessage, ToolMessage
 from langchain_core.runnables.config import ensure_config
 from pydantic import TypeAdapter
@@ -22,6 +25,7 @@ from langchain_hindsight.injection import (
     inject_into_messages,
     inject_into_system,
 )
+from langchain_hindsight.query import turn_message
 from langchain_hindsight.transcript import OWN_TOOLS
 
 try:
@@ -43,6 +47,7 @@ if TYPE_CHECKING:
     from langchain_hindsight.memory import DualBankMemory
     from langchain_hindsight.recall_result import RecallResult
 
+_TURNS_HELD = 256
 _TOOLS_NODE = "tools"
 """The node in which `create_agent` and LangGraph's prebuilt agents run tools."""
 _in_tool: ContextVar[bool] = ContextVar("hindsight_in_tool", default=False)
@@ -71,6 +76,7 @@ class HindsightMiddleware(AgentMiddleware[Any, Any, Any]):
         super().__init__()
         self.memory = memory
         self.retain_in_subagents = retain_in_subagents
+        self._turns = _Turns()
 
     def wrap_model_call(
         self,
@@ -78,8 +84,12 @@ class HindsightMiddleware(AgentMiddleware[Any, Any, Any]):
         handler: Callable[[ModelRequest[Any]], ModelResponse[Any]],
     ) -> ModelResponse[Any]:
         """Call the model with the turn's memory in the request."""
-        result = self.memory.recall_turn(request.messages, context=_context(request.runtime))
-        return handler(self._injected(request, result))
+        context = _context(request.runtime)
+        turn = self._turns.of(request.messages)
+        if turn.is_cut:
+            self.memory.retain(turn.messages, context=context)
+        result = self.memory.recall_turn(turn.messages, context=context)
+        return self._turns.note(turn, handler(self._injected(request, result)))
 
     async def awrap_model_call(
         self,
@@ -87,8 +97,12 @@ class HindsightMiddleware(AgentMiddleware[Any, Any, Any]):
         handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
     ) -> ModelResponse[Any]:
         """Call the model with the turn's memory in the request."""
-        result = await self.memory.arecall_turn(request.messages, context=_context(request.runtime))
-        return await handler(self._injected(request, result))
+        context = _context(request.runtime)
+        turn = self._turns.of(request.messages)
+        if turn.is_cut:
+            await self.memory.aretain(turn.messages, context=context)
+        result = await self.memory.arecall_turn(turn.messages, context=context)
+        return self._turns.note(turn, await handler(self._injected(request, result)))
 
     def wrap_tool_call(
         self,
@@ -125,7 +139,8 @@ class HindsightMiddleware(AgentMiddleware[Any, Any, Any]):
     def _injected(self, request: ModelRequest[Any], result: RecallResult) -> ModelRequest[Any]:
         if not result.text:
             return request
-        if self.memory.settings.recall.injection == "human":
+        injection = self.memory.settings.recall.injection
+        if injection == "human" and turn_message(request.messages) is not None:
             return _sending(request, inject_into_human(request.messages, result.text))
         if request.system_message is None and any(
             isinstance(one, SystemMessage) for one in request.messages
@@ -135,6 +150,53 @@ class HindsightMiddleware(AgentMiddleware[Any, Any, Any]):
             return _sending(request, sent)
         system = inject_into_system(request.system_message, result.text)
         return request.override(system_message=system)
+
+
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """The messages of a model call, and whether the turn's own beginning had to be added."""
+
+    messages: Sequence[BaseMessage]
+    is_cut: bool = False
+
+
+class _Turns:
+    """The turns under way in this process, each known by the ids of its answers so far.
+
+    A middleware that summarizes may remove the person's message while its turn goes on: what was
+    removed is found here, so that the turn keeps its memory and is itself retained.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._held: LRUCache[str, Sequence[BaseMessage]] = LRUCache(_TURNS_HELD)
+
+    def __reduce__(self) -> tuple[type[_Turns], tuple[()]]:
+        return _Turns, ()
+
+    def of(self, messages: Sequence[BaseMessage]) -> _Turn:
+        """The turn of a model call, with its beginning where that was removed."""
+        if turn_message(messages) is not None:
+            return _Turn(messages)
+        with self._lock:
+            names = [one.id for one in messages if one.id is not None]
+            held = next((self._held[name] for name in names if name in self._held), ())
+        if not held:
+            return _Turn(messages)
+        here = {one.id for one in messages}
+        removed = [one for one in held if one.id not in here]
+        kept = [one for one in messages if not one.additional_kwargs.get("lc_source")]
+        return _Turn([*removed, *kept], is_cut=True)
+
+    def note(self, turn: _Turn, response: ModelResponse[Any]) -> ModelResponse[Any]:
+        """Remember a turn that goes on with tools."""
+        for one in response.result:
+            if isinstance(one, AIMessage) and one.id and one.tool_calls:
+                asked = turn_message(turn.messages)
+                start = next((at for at, said in enumerate(turn.messages) if said is asked), 0)
+                with self._lock:
+                    self._held[one.id] = [*turn.messages[start:], one]
+        return response
 
 
 def _sending(request: ModelRequest[Any], messages: list[BaseMessage]) -> ModelRequest[Any]:

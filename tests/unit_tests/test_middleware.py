@@ -254,6 +254,24 @@ def test_a_summary_is_not_taken_for_the_persons_words(use_async):
     assert human.content == f"{BLOCK}\n\nWhen?"
 
 
+@both
+def test_a_turn_whose_question_was_summarized_away_keeps_its_memory_and_its_question(use_async):
+    memory = RecordingMemory()
+    model = _model(_tool_call(), "At noon.")
+    summarize = SummarizationMiddleware(
+        _model("They talked."), trigger=("messages", 3), keep=("messages", 2)
+    )
+    _run(_agent(memory, model, tools=[clock], middleware=[summarize]), use_async=use_async)
+    second = [one.text for one in model.sent[1]]
+    assert "When?" not in second
+    assert BLOCK in second
+    asked = memory.named("recall_turn", "arecall_turn")
+    assert ["When?" in [one.text for one in call.payload] for call in asked] == [True, True]
+    cut, end = memory.named("retain", "aretain")
+    assert cut.payload[0].text == "When?"
+    assert "When?" not in [one.text for one in end.payload]
+
+
 def _with_subagent(memory, *, use_async, **settings):
     """An agent with memory whose tool calls another agent with memory."""
     inner = create_agent(
