@@ -55,6 +55,7 @@ class HttpRelay:
         self.healed = threading.Event()
         self.gate = threading.Event()
         self.gate.set()
+        self.gate_was_never_opened = False
         self.faults = 0
         self.watch: Callable[[Moment, Request], None] = lambda _moment, _request: None
         self._listen(0)
@@ -90,7 +91,6 @@ class HttpRelay:
 
     def close(self) -> None:
         """Take no more connections, and break those that there are."""
-        self.healed.set() if self._fault is None else None
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
