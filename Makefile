@@ -10,6 +10,7 @@ BIN := .venv/bin
 endif
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 ARGS ?=
+SOAK ?=
 TESTS ?= tests/integration_tests
 WORKERS := --numprocesses auto --maxprocesses 4
 
@@ -57,8 +58,9 @@ integration_tests: .venv/server.stamp ## Tests against a real Hindsight server, 
 	$(BIN)/python -m pytest $(TESTS) $(WORKERS) $(ARGS)
 
 soak: export TENANT_CALLS = 20000
-soak: .venv/dev.stamp ## Twenty thousand calls of many tenants at once (minutes)
+soak: .venv/dev.stamp ## The long runs: many tenants at once, and processes killed 400 times (half an hour)
 	$(BIN)/python -m pytest tests/integration_tests/test_tenants.py $(ARGS)
+	$(BIN)/python tests/integration_tests/soak.py $(SOAK)
 
 bench: .venv/dev.stamp ## Speed beside the client's own calls (ARGS="--quick" for less)
 	$(BIN)/python tests/benchmarks/bench.py $(ARGS)

@@ -41,8 +41,8 @@ class Request:
 class HttpRelay:
     """Passes requests on to a server, or does what ``fault`` names instead.
 
-    What the faults do is said where they are done: in ``FAULTS`` and, for ``"refuse"``, here: nobody
-    listens at the port. Setting ``fault`` to None heals everything.
+    What they do is said where they are done, in ``FAULTS``; with ``"refuse"`` nobody listens at
+    the port. Setting ``fault`` to None heals everything.
     """
 
     def __init__(self, upstream: str) -> None:
@@ -129,7 +129,11 @@ class HttpRelay:
             self._open.discard(client)
 
     def _exchange(
-        self, request: Request, client: socket.socket, server: socket.socket, answers: BufferedReader
+        self,
+        request: Request,
+        client: socket.socket,
+        server: socket.socket,
+        answers: BufferedReader,
     ) -> bool:
         """Pass one request on and its answer back; whether the connection can go on."""
         self.watch("arrived", request)

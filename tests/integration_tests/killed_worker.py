@@ -1,7 +1,7 @@
 """A process that retains without end until it is killed, and writes down what it did.
 
-It writes down what it is about to retain and, once `retain` has returned, that it did. Started again,
-it passes its threads again, as a graph that is resumed from its checkpoint does.
+It writes down what it is about to retain and, once `retain` has returned, that it did. Started
+again, it passes its threads again, as a graph that is resumed from its checkpoint does.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any, Literal
 
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 
-from langchain_hindsight import DualBankMemory, HindsightSettings
+from langchain_hindsight import DualBankMemory, HindsightSettings, gateway
 from langchain_hindsight.outbox import delivery, enqueue, leases, requests, settle
 
 Unit = Literal["message", "turn"]
@@ -53,6 +53,11 @@ class Worker:
     unit: Unit
     dies_inside: int | None = None
     """Which step of `INSIDE` is its last, if it is to end in the middle of a transaction."""
+
+    @property
+    def agent(self) -> str:
+        """What its requests are known by."""
+        return f"worker-{self.slot}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +118,7 @@ def _progress(kind: str, done: dict[str, dict[int, int]]) -> tuple[int, dict[int
 def work(worker: Worker, ready: Connection) -> None:
     """A worker process: retain until killed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    gateway._AGENT = worker.agent
     leases.LEASE = 0.5
     leases._LOOK_AGAIN = 0.1
     delivery.FIRST_PAUSE = 0.05
@@ -172,9 +178,8 @@ def _memories(worker: Worker) -> list[DualBankMemory]:
     settings = HindsightSettings(
         retain={"unit": worker.unit}, outbox={"url": worker.outbox, "shutdown_timeout": 0}
     )
-    key = f"slot-{worker.slot}"
     return [
-        DualBankMemory(worker.url, key, project_bank=bank, project_id="p", settings=settings)
+        DualBankMemory(worker.url, project_bank=bank, project_id="p", settings=settings)
         for bank in worker.banks
     ]
 

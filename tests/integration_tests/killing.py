@@ -207,17 +207,15 @@ def _kill(slots: Sequence[_Slot], relay: HttpRelay) -> tuple[_Slot, str]:
     return slot, "any"
 
 
-def _kill_at(
-    slots: Sequence[_Slot], relay: HttpRelay, moment: Moment, kind: str
-) -> _Slot | None:
+def _kill_at(slots: Sequence[_Slot], relay: HttpRelay, moment: Moment, kind: str) -> _Slot | None:
     """Kill the worker whose request is first where one is to be; None if none comes."""
-    by_key = {f"Bearer slot-{slot.worker.slot}": slot for slot in slots}
+    by_agent = {slot.worker.agent: slot for slot in slots}
     killed: queue.SimpleQueue[_Slot] = queue.SimpleQueue()
     only_one = threading.Lock()
 
     def watch(now: Moment, request: Request) -> None:
         right = request.retains if kind == "retain" else "/operations/" in request.line
-        slot = by_key.get(request.headers.get("authorization", ""))
+        slot = by_agent.get(request.headers.get("user-agent", ""))
         if now == moment and right and slot is not None and only_one.acquire(blocking=False):
             slot.kill()
             slot.process.join()

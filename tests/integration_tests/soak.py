@@ -43,7 +43,7 @@ def main() -> int:
                 workers=asked.workers or (4 if asked.outbox else 2),
                 tell=_say,
             )
-            print(report.as_json(), flush=True)
+            _write(report.as_json())
             clean = clean and not report.faults
     return 0 if clean else 1
 
@@ -66,7 +66,12 @@ def _server(url: str | None) -> Iterator[str]:
 def _say(report: Report) -> None:
     if report.kills % 10 == 0:
         per_minute = report.kills / max(report.minutes, 0.01)
-        print(f"{report.kills} kills, {per_minute:.0f} a minute", flush=True)
+        _write(f"{report.kills} kills, {per_minute:.0f} a minute")
+
+
+def _write(text: str) -> None:
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":

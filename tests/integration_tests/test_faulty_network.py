@@ -1,4 +1,4 @@
-"""A faulty network between us and the real server: nothing lost, nothing twice, no turn that waits."""
+"""A faulty network before the real server: nothing lost, nothing twice, and no turn waits."""
 
 from __future__ import annotations
 
