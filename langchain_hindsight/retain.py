@@ -254,8 +254,10 @@ class Retainer:
         Raises:
             HindsightError: If the outbox cannot be read.
         """
-        deadline = time.monotonic() + timeout
-        before = self._counted(deadline)
+        return self._flush(_Patience(timeout))
+
+    def _flush(self, patience: _Patience) -> FlushReport:
+        before = self._counted(patience)
         started = time.time()
         for outlet, counts in before.items():
             if counts.waiting + counts.in_flight:
@@ -264,7 +266,7 @@ class Retainer:
             with _plainly():
                 address = self._address()
                 left = sum(outlet.store.left(address, started) for outlet in before)
-            remaining = deadline - time.monotonic()
+            remaining = patience.remaining
             if not left or remaining <= 0:
                 break
             self._pause(remaining)
@@ -279,7 +281,7 @@ class Retainer:
             elsewhere=sum(sum(counts.other_servers.values()) for counts in after),
         )
 
-    def _counted(self, deadline: float) -> dict[_Outlet, Counts]:
+    def _counted(self, patience: _Patience) -> dict[_Outlet, Counts]:
         """How each outlet stands, once it is known which entries of other keys are one's own."""
         counted, _ = self._counts()
         server = server_in(self._address())
@@ -292,15 +294,19 @@ class Retainer:
         for outlet in unclear:
             self._wake(outlet, now=True)
         while any(not outlet.delivery.has_looked for outlet in unclear):
-            remaining = deadline - time.monotonic()
+            remaining = patience.remaining
             if remaining <= 0:
                 break
             self._pause(remaining)
         return self._counts()[0] if unclear else counted
 
     async def aflush(self, timeout: float) -> FlushReport:  # noqa: ASYNC109 - a promise of the surface
-        """As `flush`, without blocking the caller's loop."""
-        return await asyncio.to_thread(self.flush, timeout)
+        """As `flush`, without blocking the caller's loop; cancelled, no thread waits on."""
+        patience = _Patience(timeout)
+        try:
+            return await asyncio.to_thread(self._flush, patience)
+        finally:
+            patience.give_up()
 
     def status(self) -> OutboxStatus:
         """How the outbox stands for this server.
@@ -534,6 +540,23 @@ class _Note:
     bank_id: str
     document: str
     started: float
+
+
+class _Patience:
+    """How long somebody waits: for a time, or until they give up."""
+
+    def __init__(self, seconds: float) -> None:
+        self._deadline = time.monotonic() + seconds
+        self._given_up = threading.Event()
+
+    @property
+    def remaining(self) -> float:
+        """Seconds that are left; none once given up."""
+        return 0.0 if self._given_up.is_set() else self._deadline - time.monotonic()
+
+    def give_up(self) -> None:
+        """Wait no longer."""
+        self._given_up.set()
 
 
 class _Drafts:

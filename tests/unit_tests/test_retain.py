@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import sqlite3
@@ -15,6 +16,7 @@ from scripted_server import ScriptedServer, failure
 from langchain_hindsight import retain as retain_module
 from langchain_hindsight.banks import LifeBank, ProjectBank
 from langchain_hindsight.errors import ConfigurationError, HindsightError
+from langchain_hindsight.gateway import OperationStatus
 from langchain_hindsight.retain import Retainer
 from langchain_hindsight.settings import HindsightSettings, OutboxSettings, RetainSettings
 
@@ -367,6 +369,23 @@ def test_a_server_that_hangs_does_not_hold_up_the_end(open_retainer, server):
     started = time.monotonic()
     retainer.stop(0.3)
     assert time.monotonic() - started < 0.6
+
+
+@pytest.mark.timeout(60)
+def test_a_flush_that_is_cancelled_leaves_no_thread_that_holds_up_the_end(open_retainer, server):
+    """As Ctrl-C cancels it: the loop's end waits for the loop's threads."""
+    server.statuses.extend([OperationStatus("processing")] * 1000)
+    retainer = open_retainer()
+    retainer.retain_transcript(BANK, turn("a"), thread_id="t")
+
+    async def cancelled():
+        flush = asyncio.create_task(retainer.aflush(1000))
+        await asyncio.to_thread(server.wait_for_requests, 1)
+        flush.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await flush
+
+    asyncio.run(cancelled())
 
 
 def test_a_full_outbox_fails_loudly_and_raises_nothing(open_retainer, caplog):
