@@ -522,10 +522,16 @@ def test_a_missing_and_a_wrong_key_are_told_apart_and_said_once(caplog):
     assert len(said) == 2
 
 
-def test_a_key_that_is_renewed_in_the_environment_is_read_once_more(monkeypatch, hindsight_url):
+@pytest.mark.parametrize(
+    ("variable", "key"),
+    [("HINDSIGHT_API_KEY", None), ("TEAM_KEY", {"source": "env", "name": "TEAM_KEY"})],
+)
+def test_a_key_that_is_renewed_in_the_environment_is_read_once_more(
+    monkeypatch, hindsight_url, variable, key
+):
     seen = []
-    monkeypatch.setenv("HINDSIGHT_API_KEY", "old")
-    with DualBankMemory(hindsight_url, project_bank="b", project_id="p") as memory:
+    monkeypatch.setenv(variable, "old")
+    with DualBankMemory(hindsight_url, key, project_bank="b", project_id="p") as memory:
         send = memory._gateway._translate
 
         async def refuse_the_old(call):
@@ -538,7 +544,7 @@ def test_a_key_that_is_renewed_in_the_environment_is_read_once_more(monkeypatch,
 
         monkeypatch.setattr(memory._gateway, "_translate", refuse_the_old)
         assert memory.recall("When?").project.error is not None
-        monkeypatch.setenv("HINDSIGHT_API_KEY", "new")
+        monkeypatch.setenv(variable, "new")
         assert memory.recall("Why?").project.error is None
     assert seen == ["old", "old", "new"]
 
