@@ -47,7 +47,7 @@ _OBSERVATION = "(observation) "
 _DAY = re.compile(r"\d{4}-\d\d-\d\d UTC")
 _BLANK_LINES = re.compile(r"\n{3,}")
 
-_BLOCKS = BlockFinder.of(FENCE_TAG, STATEMENT)
+_BLOCKS = BlockFinder.of(FENCE_TAG, STATEMENT, tuple(_HEADINGS.values()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,9 +162,11 @@ def contains_block(text: str) -> bool:
 def strip_recalled(text: str) -> str:
     r"""Take every block of ours out of a text, whatever stands around it.
 
-    A block is found in whatever way it was quoted: wrapped, with a prefix on its lines (``> ``,
-    ``# ``, a line's number), in Markdown, escaped as HTML or for a URL, or inside JSON or Python
-    (``\n`` written out). One that is cut off reaches to the end of the text.
+    A block is found in whatever way it was quoted: wrapped at any width, with a prefix on its
+    lines (``> ``, ``# ``, a line's number), in Markdown, in other letters, escaped as HTML or for a
+    URL, inside JSON or Python (``\n`` written out), or several of these in turn. One that is cut
+    off reaches to the end of the text; one whose beginning is cut off starts with what is left of
+    the statement.
 
     Args:
         text: Any text.
@@ -184,7 +186,7 @@ def strip_recalled(text: str) -> str:
 
 def _cleaned(text: str) -> str:
     tidied = _tidied(readable(text))
-    disarmed = disarm(tidied, FENCE_TAG)
+    disarmed = _BLOCKS.defuse(disarm(tidied, FENCE_TAG))
     return tidied if disarmed == tidied else _tidied(readable(disarmed))
 
 

@@ -115,6 +115,15 @@ def disarm(text: str, name: str) -> str:
     )
 
 
+def folded(text: str) -> str:
+    """A text of the same length, with the letters and brackets that its characters pass for.
+
+    Args:
+        text: Any text; what is ASCII already stays as it is.
+    """
+    return text if text.isascii() else text.translate(_ONE_FOR_ONE)
+
+
 def _fold(code: int) -> str:
     """What a character passes for: letters, ``<``, ``>``, ``?`` for other words, or nothing."""
     char = chr(code)
@@ -151,7 +160,26 @@ class _Folds(dict[int, str]):
         return fold
 
 
+class _OneForOne(_Folds):
+    """Folds that change neither ASCII nor the length of a text, nor make letters of symbols."""
+
+    def __missing__(self, code: int) -> str:
+        char = chr(code)
+        plain = unicodedata.normalize("NFKD", char)[0]
+        fold = char if code < _FIRST_BEYOND_ASCII else _FURTHER.get(char) or _fold(code)
+        if plain.isascii() and plain.isalpha():
+            fold = plain
+        elif len(fold) != 1 or fold == "?" or not (fold in "<>" or char.isalpha()):
+            fold = char
+        self[code] = fold
+        return fold
+
+
+_FIRST_BEYOND_ASCII = 128
+_FURTHER = {"а": "a", "α": "a", "с": "c", "р": "p", "ρ": "p", "х": "x"}
+"""What passes for letters that the tag's name does not have."""
 _FOLDS = _Folds()
+_ONE_FOR_ONE = _OneForOne()
 
 
 def _unescaped(match: re.Match[str]) -> str:

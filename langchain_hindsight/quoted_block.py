@@ -1,61 +1,117 @@
-r"""Finding a tagged block in a text that it was quoted into.
+r"""Finding a tagged block in a text that it was quoted into, however it was quoted.
 
-Whoever quotes a block quotes both its ends alike: wraps and prefixes its lines, marks them up, or
-escapes them for HTML, JSON, Python or a URL. So the opening tag, with the statement behind it, is
-found leniently, by its words alone; and the way in which it was quoted then says, strictly, what
-the closing tag looks like. Text inside the block that was made to look like a closing tag in some
-other way of quoting therefore does not close it. Promises: linear in the length of the text, and
-no error, whatever the text.
+Whoever quotes a block wraps and prefixes its lines, marks them up, or escapes them for HTML, JSON,
+Python or a URL, often several of these in turn. None of that changes the letters. So a tag is known
+by its letters, with an opening bracket of any form before them, and a block is a tag with the
+statement behind it, up to the next tag. What a memory could hold that would pass for a tag, in
+whatever way it is quoted later, `defuse` takes out before the block is made: one pattern decides
+both, so that the two cannot disagree. Promises: linear in the length of the text, and no error,
+whatever the text.
 """
 
 from __future__ import annotations
 
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-_AMP = r"&(?:amp;)*+"
-_PERCENT = r"%(?:25)*+"
-_ESCAPE = (
-    rf"{_AMP}\#?\w{{1,10}};|{_PERCENT}[0-9a-f]{{2}}|\\++(?:u[0-9a-f]{{4}}|x[0-9a-f]{{2}}|[nrt])?+"
-)
-_GAP = rf"(?:{_ESCAPE}|[\W\d_])*+"
-"""What quoting puts between two words: anything but letters, and letters only as an escape."""
-_MARK = r"[\x00-/:-@\[-`{-\x7f\s]"
-"""What may stand in the closing tag: no more than `lookalikes.disarm` sees through."""
-_LESS = rf"(?:\\*+<|{_AMP}(?:lt|\#0*+60|\#x0*+3c)\b;?|{_PERCENT}3c|\\++(?:u003c|x3c))"
-_MORE = rf"(?:\\*+>|{_AMP}(?:gt|\#0*+62|\#x0*+3e)\b;?|{_PERCENT}3e|\\++(?:u003e|x3e))"
-_SLASH = rf"(?:\\*+/|{_AMP}(?:sol|\#0*+47|\#x0*+2f);|{_PERCENT}2f|\\++(?:u002f|x2f))"
+from langchain_hindsight.lookalikes import folded
 
-_BEFORE_NAME = re.compile(rf"(?P<marks>[*`_~]*+)(?P<less>{_LESS})\s*\Z", re.IGNORECASE)
-_BREAK = re.compile(
-    rf"(?P<token>\r?\n|\r|(?<!\\)(?:\\++r)?\\++n|(?:{_PERCENT}0d)?{_PERCENT}0a"
-    rf"|{_AMP}\#(?:10|x0*+a);)(?P<prefix>{_GAP})",
-    re.IGNORECASE,
+_CUT = r"(?:\s[^a-z0-9&%\\]{0,24}+)?+"
+"""A line break, with the prefix of the next line, that cuts an escape in two."""
+_HEX = rf"[0-9a-f]{_CUT}[0-9a-f]"
+_PERCENT = rf"%{_CUT}(?:2{_CUT}5{_CUT})*+"
+_SEMICOLON, _HASH = rf"(?:;|{_PERCENT}3{_CUT}b)", rf"(?:\#|{_PERCENT}2{_CUT}3)"
+_AMP = rf"(?:&|{_PERCENT}2{_CUT}6)(?:amp{_SEMICOLON})*+"
+_BACKSLASHES = rf"(?:\\|{_PERCENT}5{_CUT}c)++"
+_ESCAPE = (
+    rf"{_BACKSLASHES}{_CUT}"
+    rf"(?:U(?:{_CUT}[0-9a-f]){{8}}|u(?:{_CUT}[0-9a-f]){{4}}|x{_CUT}{_HEX}|[nrt])?+"
+    rf"|{_AMP}{_HASH}?+\w{{1,10}}{_SEMICOLON}|{_PERCENT}{_HEX}"
 )
-_PLAIN_PREFIX = re.compile(r"^[ \t]*+(?:\d++[:.|)]?[ \t]++)?[ \t>#/|*+-]*\Z", re.MULTILINE)
-_NUMBER = re.compile(r"(?:\\ )*\d+")
-_BLANKS = {
-    "\\": r"\\++[nrt]",
-    "%": rf"{_PERCENT}(?:0[9ad]|20)",
-    "&": rf"{_AMP}\#(?:9|10|13|32|x0*+(?:[9ad]|20));",
-}
-"""Blanks as each way of writing out a line break writes them, by its first character."""
+_GAP = rf"(?:[^a-z\\%&]++|{_ESCAPE}|[^a-z])*+"
+"""What quoting puts between two letters: no letter but those of an escape."""
+
+
+def _bracket(char: str, name: str, ten: str, hexa: str) -> str:
+    """A bracket however it is written; a line break, with its prefix, may cut an escape in two."""
+    gap, near = r"[^a-z&%;\\-]{0,24}+", r"[^a-z0-9&%#;\\-]{0,24}+"
+
+    def cut(escape: str) -> str:
+        return near.join(escape)
+
+    percent = rf"%(?:{near}{cut('25')})*+{near}"
+    amp = rf"(?:&|{percent}{cut('26')})"
+    semicolon = rf"(?:;|{percent}{cut('3b')})"
+    number = rf"(?:\#|{percent}{cut('23')})(?:{near}x)?+(?:{near}0)*+{near}"
+    return (
+        rf"(?:{char}|{percent}{cut(hexa)}"
+        rf"|{amp}(?:{gap}a{gap}m{gap}p(?:{near}{semicolon})?+)*+"
+        rf"(?:{gap}{gap.join(name)}|{near}{number}(?:{cut(ten)}|{cut(hexa)}))"
+        rf"(?:{semicolon}|(?![a-z0-9]))"
+        rf"|(?:(?<![\\c])|(?<!5c)(?<=c))(?:\\|{percent}{cut('5c')})++{near}"
+        rf"(?:u{near}{cut('00' + hexa)}|x{near}{cut(hexa)}))"
+    )
+
+
+_LESS = _bracket("<", "lt", "60", "3c")
+_MORE = _bracket(">", "gt", "62", "3e")
+_NEXT = rf"(?:{_PERCENT}[89ab][0-9a-f])"
+_BEYOND_ASCII = re.compile(
+    rf"""(?xi) (?<!\\)(?<!5c) {_BACKSLASHES} u
+      (?P<four> d[89ab][0-9a-f]{{2}} {_BACKSLASHES} u d[c-f][0-9a-f]{{2}} | [0-9a-f]{{4}} )
+    | (?P<bytes> {_PERCENT} (?:[cd][0-9a-f]{_NEXT} | e[0-9a-f]{_NEXT}{{2}} | f[0-7]{_NEXT}{{3}}) )
+    | {_AMP}\# (?: x0*+(?P<hexa> [0-9a-f]{{2,6}}) | 0*+(?P<ten> [0-9]{{3,7}}) );"""
+)
+"""An escape of a character beyond ASCII, which may be one that passes for a letter."""
+_ANY_ESCAPE = re.compile(_ESCAPE, re.IGNORECASE)
+_NO_LETTERS = bytes(code for code in range(128) if not chr(code).isalpha())
+_AS_LETTERS = bytes(range(256)).lower().replace(b"l", b"i")
+_BEGINS_ESCAPE = re.compile(r"\\u|%|&", re.IGNORECASE)
+_SUSPECT = re.compile(r"[<&%\\]")
+_BRACKET = re.compile(_LESS, re.IGNORECASE)
+_QUOTING = re.compile(rf"(?:{_LESS}|{_ESCAPE}|[^a-z])++", re.IGNORECASE)
+_QUOTING_BEFORE = re.compile(rf"{_QUOTING.pattern}\Z", re.IGNORECASE)
+"""A run without letters but for those of brackets and other escapes."""
+_BEFORE_NAME = re.compile(rf"(?s:.*)(?P<less>{_LESS}){_GAP}\Z", re.IGNORECASE)
+_SLASH = re.compile(rf"(?:/|{_PERCENT}2f|\\(?:u00|x)2f|{_AMP}(?:sol|\#47|\#x2f);)\Z", re.IGNORECASE)
+_OPENED = re.compile(rf"{_MORE}(?:{_GAP}[a-z]){{0,3}}{_GAP}\Z", re.IGNORECASE)
+"""The end of a tag, with no more words behind it than an escape that was cut in two leaves."""
+_CLOSED = re.compile(rf"(?:{_ESCAPE}|[^a-z]){{0,32}}?{_MORE}", re.IGNORECASE)
+_MARKS = re.compile(r"[*`_~]*+(?=\\*\Z)")
+_PREFIX = re.compile(
+    r"^[ \t]*+(?:\d++[:.|)]?[ \t]++)?(?:[ \t>#/|*+-]|[^\x00-\x7f\w])*+\Z", re.MULTILINE
+)
+"""What is put before every line of a quotation."""
+_BLANKS = tuple(
+    (re.compile(line_break, re.IGNORECASE), re.compile(rf"(?:\s|{blank})*+", re.IGNORECASE))
+    for line_break, blank in (
+        (r"\\++n", r"\\++[nrt]"),
+        (rf"{_PERCENT}0a", rf"{_PERCENT}(?:0[9ad]|20)"),
+        (rf"{_AMP}\#(?:10|x0*+a);", rf"{_AMP}\#(?:9|10|13|32|x0*+(?:[9ad]|20));"),
+    )
+)
+"""The ways of writing out a line break, and the blanks that each writes."""
+_WHITE = re.compile(r"\s*+")
 _LONGEST_QUOTING = 96
-"""Characters before a tag's name, or between two lines, that are looked at as quoting."""
+"""Characters before a tag's name that are looked at as quoting."""
+_FARTHEST = 400
+"""Characters before a tag's name in which a memory may have a bracket: quoting may drop blanks."""
+_LONGEST_ATTRIBUTES = 400
+"""Characters between a tag's name and the statement."""
+_LONGEST_STATEMENT = 600
+"""Characters of a statement, with its quoting, that are looked at."""
 _KNOWN_BY = 5
 """Words of the statement that tell a block: one cut off sooner holds no content yet."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Opening:
-    """Where a block starts, and how it was quoted, as patterns."""
-
+class _Tag:
     start: int
-    inside: int
-    close: re.Pattern[str]
-    blanks: re.Pattern[str]
-    marks: str
+    end: int
+    """Where its name ends: attributes and the bracket that closes it come later."""
+    closes: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,36 +119,55 @@ class BlockFinder:
     """Finds the blocks of one tag that open with one statement.
 
     Attributes:
-        words: The words of the tag's name.
-        opening: The tag's name, the end of the tag, and the statement.
+        name: The tag's name.
+        begun: The tag's name, or its beginning at the end of a text.
+        known: The beginning of the statement.
+        headed: The end of the statement, with a heading behind it.
+        statement: The letters of the statement.
+        name_letters: What `name`,
+        known_letters: `known`
+        headed_letters: and `headed` cannot be found without.
     """
 
-    words: tuple[str, ...]
-    opening: re.Pattern[str]
+    name: re.Pattern[str]
+    begun: re.Pattern[str]
+    known: re.Pattern[str]
+    headed: re.Pattern[str]
+    statement: str
+    name_letters: bytes
+    known_letters: bytes
+    headed_letters: bytes
 
     @classmethod
-    def of(cls, tag: str, statement: str) -> BlockFinder:
+    def of(cls, tag: str, statement: str, headings: tuple[str, ...]) -> BlockFinder:
         """Make the finder of a block.
 
         Args:
             tag: The tag's name.
             statement: What stands first in the block.
+            headings: What may stand behind it.
         """
-        words = tuple(re.findall(r"[a-z]+", tag.lower()))
-        said = re.findall(r"[a-z]+", statement.lower())
-        known, more = said[:_KNOWN_BY], said[_KNOWN_BY:]
-        rest = _GAP
-        for word in reversed(more):
-            rest = rf"{_GAP}(?:{word}{rest})?"
-        name = _GAP.join([words[0], *words[1:]])
-        pattern = (
-            rf"(?P<name>{name})(?>[^<>]{{0,200}}?{_MORE})"
-            rf"(?P<said>{_GAP}{_GAP.join(known)}(?P<known>){rest})"
+        begun = ""
+        for letter in reversed(_letters(tag)):
+            begun = rf"(?:\Z|{letter}{_GAP if begun else ''}{begun})"
+        words = statement.split()
+        last_words = _letters("".join(words[-_KNOWN_BY:]))
+        heads = "|".join(map(_spelled, headings))
+        return cls(
+            name=re.compile(_spelled(tag), re.IGNORECASE),
+            begun=re.compile(begun, re.IGNORECASE),
+            known=re.compile(_spelled("".join(words[:_KNOWN_BY])), re.IGNORECASE),
+            headed=re.compile(rf"{_spelled(last_words)}{_GAP}(?:{heads})", re.IGNORECASE),
+            statement=_letters(statement),
+            name_letters=_letters_of(tag),
+            known_letters=_letters_of("".join(words[:_KNOWN_BY])),
+            headed_letters=_letters_of(last_words),
         )
-        return cls(words, re.compile(pattern, re.IGNORECASE))
 
     def find(self, text: str) -> Iterator[tuple[int, int]]:
         """Where each block stands, with its quoting, in order.
+
+        One whose beginning is cut off is known by the rest of the statement and a heading.
 
         Args:
             text: Any text.
@@ -100,56 +175,161 @@ class BlockFinder:
         Yields:
             The start and the end of a block; one that is not closed reaches to the text's end.
         """
-        if self.words[0] not in text.lower():
+        shown = _folded(text)
+        letters = _letters_of(shown)
+        if not (self.known_letters in letters or self.headed_letters in letters):
             return
-        at = 0
-        while opening := self._next_opening(text, at):
-            close = opening.close.search(text, opening.inside)
-            at = len(text) if close is None else close.end()
-            if text.startswith(opening.marks, at):
-                at += len(opening.marks)
-            blanks = opening.blanks.match(text, at)
-            at = blanks.end() if blanks else at
-            yield opening.start, at
+        anchors = sorted(
+            (found.start(), found.end(), cut)
+            for pattern, cut in ((self.known, False), (self.headed, True))
+            for found in pattern.finditer(shown)
+        )
+        tags = self._tags(shown)
+        ends = [tag.end for tag in tags]
+        openings: list[tuple[int, int]] = []
+        for said, inside, cut in anchors:
+            place = bisect_right(ends, said)
+            start = _opening(shown, tags[place - 1], said) if place else None
+            if start is None and cut:
+                start = self._cut_opening(shown, said)
+            if start is not None:
+                openings.append((start, inside))
+        yield from _blocks(shown, openings, tags)
 
-    def _next_opening(self, text: str, at: int) -> _Opening | None:
-        for found in self.opening.finditer(text, at):
-            floor = max(at, found.start() - _LONGEST_QUOTING)
-            before = _BEFORE_NAME.search(text, floor, found.start())
+    def defuse(self, text: str) -> str:
+        """Make parentheses of the brackets that would pass for a tag's, however it was quoted.
+
+        Args:
+            text: A text that is to stand inside a block, with another behind it.
+        """
+        # A letter beyond ASCII is one of the name's, or an escape and so none, as it is quoted.
+        for view in (str, _folded):
+            shown = view(text)
+            if _SUSPECT.search(shown):
+                for bracket in sorted(self._brackets(shown), reverse=True):
+                    text = f"{text[: bracket[0]]}({text[bracket[1] :]}"
+        return text
+
+    def _brackets(self, text: str) -> set[tuple[int, int]]:
+        """The brackets before a name, or before what may be the beginning of one."""
+        floor = max(0, len(text) - _FARTHEST)
+        runs = [one.span() for one in _QUOTING.finditer(text, floor)]
+        runs = [run for run in runs if self.begun.match(text, run[1])]
+        if self.name_letters in _letters_of(text):
+            floor = 0
+            for name in self.name.finditer(text):
+                run = _QUOTING_BEFORE.search(
+                    text, max(floor, name.start() - _FARTHEST), name.start()
+                )
+                runs += [run.span()] if run else []
+                floor = name.end()
+        return {bracket.span() for run in runs for bracket in _BRACKET.finditer(text, *run)}
+
+    def _tags(self, text: str) -> list[_Tag]:
+        tags: list[_Tag] = []
+        floor = 0
+        for name in self.name.finditer(text):
+            window = max(floor, name.start() - _LONGEST_QUOTING)
+            before = _BEFORE_NAME.match(text[window : name.start()])
             if before:
-                return self._opened(text, found, before, floor)
+                closes = _SLASH.search(before[0], before.end("less")) is not None
+                tags.append(_Tag(window + before.start("less"), name.end(), closes))
+            floor = name.end()
+        return tags
+
+    def _cut_opening(self, text: str, said: int) -> int:
+        """Where what is left of the statement starts, given where its last words do."""
+        start = said
+        left = self.statement[: -len(self.headed_letters)]
+        for at in range(said - 1, max(-1, said - _LONGEST_STATEMENT), -1):
+            if not left:
+                break
+            if text[at].lower() == left[-1]:
+                left = left[:-1]
+                start = start if text[at - 1 : at].isalpha() else at
+            elif text[at].isalpha():
+                break
+        return start
+
+
+def _folded(text: str) -> str:
+    """A text of the same length in which letters are ASCII, those of escapes included."""
+    if _BEGINS_ESCAPE.search(text):
+        text = _BEYOND_ASCII.sub(_unescaped, text)
+    return folded(text)
+
+
+def _letters_of(text: str) -> bytes:
+    """The letters of a text without those of escapes, ``l`` as ``i``: quick to look through."""
+    if _SUSPECT.search(text):
+        text = _ANY_ESCAPE.sub("", text)
+    return text.encode("ascii", "ignore").translate(_AS_LETTERS, _NO_LETTERS)
+
+
+def _unescaped(match: re.Match[str]) -> str:
+    try:
+        if four := match["four"]:
+            units = bytes.fromhex("".join(re.findall("[0-9a-f]{4}", four, re.IGNORECASE)))
+            char = units.decode("utf-16-be")
+        elif octets := match["bytes"]:
+            char = bytes.fromhex(re.sub(r"%(?:25)*|\s.*?(?=[%\w])", "", octets)).decode()
+        else:
+            char = chr(int(match["hexa"] or match["ten"], 16 if match["hexa"] else 10))
+    except (ValueError, OverflowError):
+        return match[0]
+    return match[0] if char.isascii() else char.ljust(len(match[0]), "\0")
+
+
+def _opening(text: str, tag: _Tag, said: int) -> int | None:
+    """Where a block starts, if nothing but the rest of its tag stands before the statement."""
+    if tag.closes or said - tag.end > _LONGEST_ATTRIBUTES:
         return None
+    return tag.start if _OPENED.search(text[tag.end : said]) else None
 
-    def _opened(
-        self, text: str, found: re.Match[str], before: re.Match[str], floor: int
-    ) -> _Opening:
-        line = _BREAK.search(text, found.start("said"), found.end("said"))
-        if line and len(line[0]) > _LONGEST_QUOTING:
-            line = None
-        prefix = _NUMBER.sub(r"[ ]*+\\d++", re.escape(line["prefix"])) if line else ""
-        start = before.start()
-        quoting = prefix and re.compile(rf"{prefix}\Z").search(text, floor, start)
-        quoting = quoting or _PLAIN_PREFIX.search(text, floor, start)
-        token = line["token"] if line else ""
-        blank = _BLANKS.get(token[:1])
-        return _Opening(
-            start=quoting.start() if quoting else start,
-            inside=found.start("known"),
-            close=self._close(before["less"], found["name"], token, prefix),
-            blanks=re.compile(rf"(?:\s|{blank})*+" if blank else r"\s*+", re.IGNORECASE),
-            marks=before["marks"],
-        )
 
-    def _close(self, less: str, name: str, token: str, prefix: str) -> re.Pattern[str]:
-        """The closing tag, given how the opening one and the first new line were quoted."""
-        gaps = [rf"{_MARK}*+"]
-        if token:
-            # A line break written out once more was one in the content.
-            written = (r"(?<!\\)" if token.startswith("\\") else "") + re.escape(token)
-            gaps.append(rf"{_MARK}*?{written}{prefix}{_MARK}*+")
-        names = "|".join(gap.join(self.words) for gap in gaps)
-        if len(name) <= _LONGEST_QUOTING:
-            names += f"|{re.escape(name)}"
-        return re.compile(
-            rf"{re.escape(less)}\s*+{_SLASH}\s*+(?:{names})(?:\s*+{_MORE})?", re.IGNORECASE
-        )
+def _blocks(
+    text: str, openings: list[tuple[int, int]], tags: list[_Tag]
+) -> Iterator[tuple[int, int]]:
+    starts = [tag.start for tag in tags]
+    opened = {start for start, _ in openings}
+    at = 0
+    for start, inside in openings:
+        if inside <= at:
+            continue
+        place = bisect_left(starts, inside)
+        end = len(text)
+        if place < len(tags):
+            end = starts[place] if starts[place] in opened else _end(text, start, tags[place])
+        yield max(at, _with_quoting(text, start)), end
+        at = end
+
+
+def _with_quoting(text: str, start: int) -> int:
+    """The start of a block with its marks and the prefix of its line."""
+    floor = max(0, start - _LONGEST_QUOTING)
+    marks = _MARKS.search(text, floor, start)
+    start = marks.start() if marks else start
+    prefix = _PREFIX.search(text, floor, start)
+    return prefix.start() if prefix else start
+
+
+def _end(text: str, start: int, closing: _Tag) -> int:
+    """The end of a block with its marks and the blanks behind it."""
+    closed = _CLOSED.match(text, closing.end)
+    end = closed.end() if closed else closing.end
+    marks = _MARKS.search(text, max(0, start - _LONGEST_QUOTING), start)
+    if marks and text.startswith(marks[0], end):
+        end += len(marks[0])
+    quoted = text[start : start + _LONGEST_ATTRIBUTES]
+    blanks = next((blank for written, blank in _BLANKS if written.search(quoted)), _WHITE)
+    behind = blanks.match(text, end)
+    return behind.end() if behind else end
+
+
+def _letters(text: str) -> str:
+    return "".join(re.findall("[a-z]", text.lower()))
+
+
+def _spelled(text: str) -> str:
+    """A pattern of a text's letters, whatever quoting put between them."""
+    return _GAP.join("[il]" if letter in "il" else letter for letter in _letters(text))
