@@ -31,7 +31,8 @@ from langchain_hindsight.credential_values import (
 
 # Words that end the name of a credential, in lower case, and the kind of credential they name.
 _WORDS = {
-    "password": r"pass(?:words?|wds?|phrases?|codes?|worts?)?|pwd|pswd|psw|pw|kennwort"
+    "password": r"pass(?:words?|wds?|phrases?|codes?|worts?)?|pwd|pswd|psw|pw|psk"
+    r"|storepass|keypass|kennwort"
     r"|contrase(?:ñ|n)a|senha|mot de passe|identified by|requirepass|парол[ья]"
     r"|密码|密碼|口令|パスワード|비밀번호",
     "key": r"key",
@@ -47,7 +48,7 @@ _CORE = re.compile("|".join(_WORDS.values()))
 
 # Those that are parts of other words: `compass`, `design`.
 _NEED_A_BOUNDARY = frozenset(
-    ("pass", "pw", "jwt", "cred", "creds", "sig", "_auth", "sessionid", "cookie")
+    ("pass", "pw", "psk", "jwt", "cred", "creds", "sig", "_auth", "sessionid", "cookie")
 )
 
 # A key alone opens a cache, a door or a piece of music; with one of these before it, it is secret.
@@ -88,8 +89,12 @@ _TAIL = re.compile(
         | [ \t]{{0,4}} (?:为|是|は|は、) [ \t:：]{{0,4}}
       )
     | (?P<xml> > ) (?! [ \t]*< )
+    | (?P<entry> (?: ,? (?:[ \t]|{_BREAK}){{1,40}} | , )
+        (?:[a-z]{{1,16}}=["'][^"'<>\r\n]{{0,40}}["'][ \t]{{1,4}}){{0,3}}
+        \\{{0,7}}["']? (?:parameter)?val(?:ue)? \\{{0,7}}["']? {_SPACE} [:=]
+        | </(?:name|key)> (?:[ \t]|{_BREAK}){{0,40}} <value>
+        | [ \t]? \{{ (?:[ \t]|{_BREAK}){{1,40}} default [ \t]{{0,16}} = )
     | (?P<call> [ \t]? , (?=[ \t]?\\{{0,7}}["']) | [ \t]?\((?=\\{{0,7}}["']) )
-    | (?P<entry> ,? (?:[ \t]|{_BREAK}){{1,40}} \\{{0,7}}["']? value \\{{0,7}}["']? {_SPACE} [:=] )
     | (?P<space> [ \t]{{1,4}} )
     )
     (?P<gap> (?:{_SPACE}[|>][+-]?)? {_SPACE} (?:{_BREAK}[ \t>]{{0,40}}){{0,2}}
@@ -119,12 +124,12 @@ _BARE = re.compile(
 
 _QUERY_VALUE = re.compile(r"""[^\s"'`<>&#)\]},\\\u2e80-\u9fff\uac00-\ud7af\uff00-\uffef]++""")
 
-_LINE = re.compile(r"""[ \t]{0,40}(?:\#[^\n]{0,200})?(?:\r|\n|\\+[nr]|```|\Z)""")
+_LINE = re.compile(r"""[!?]{0,8}[ \t]{0,40}(?:\#[^\n]{0,200})?(?:\r|\n|\\+[nr]|```|\Z)""")
 
 _IN_QUERY = re.compile(r"[?&](?:amp;)?[A-Za-z0-9_.%-]{0,40}\Z")
 
 # Lines that give a value after a space: a Dockerfile, a Windows shell, a `.netrc`.
-_LISTING = re.compile(r"(?i)(?:env|setx?|machine)\b")
+_LISTING = re.compile(r"(?i)(?:env|setx?|machine|default[ ]login)\b")
 
 _ELEMENT = re.compile(r"[^<>\r\n]{1,512}+")
 
@@ -367,6 +372,8 @@ def _is_argument(field: _Field, said: str) -> bool:
     group = field.group
     if field.tail["close"]:
         return False
+    if field.before.startswith("--") and said in ("flag", "option", "argument", "parameter"):
+        return False
     if field.before.startswith("--") and not said.startswith("-"):
         return not is_code(said) and (group == "password" or is_opaque(said, 6) or len(said) >= 16)  # noqa: PLR2004 - no word
     line = field.text[max(0, field.start - 120) : field.start].rpartition("\n")[2]
@@ -434,7 +441,7 @@ def _is_constants_value(group: str, said: str) -> bool:
     if is_placeholder(said) or CODE.fullmatch(said) or ENV_NAME.fullmatch(said) or is_opaque(said):
         return is_opaque(said)
     if group == "password":
-        return len(said) >= 3  # noqa: PLR2004 - two are no password
+        return len(said) >= 3 and not PATH.fullmatch(said)  # noqa: PLR2004 - two are no password
     if PATH.fullmatch(said) or is_technical(said):
         return False
     return len(said) >= 6 and (group != "token" or has_letters_and_digits(said))  # noqa: PLR2004 - no key is shorter

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from langchain_hindsight.credential_fields import OTHER_TOKENS
+from langchain_hindsight.credential_fields import OTHER_TOKENS, kind_of_name
 from langchain_hindsight.credential_values import (
     CODE,
     MARKER,
@@ -20,6 +20,7 @@ from langchain_hindsight.credential_values import (
     is_placeholder,
     is_technical,
     is_template,
+    is_tough,
     marker,
 )
 
@@ -73,6 +74,41 @@ _QUERY = re.compile(
     """
 )
 
+# Places that no name marks, or not with a sign that stands for "is".
+_ARGUMENT = re.compile(
+    r"""(?imx)
+    (?P<name>
+      (?<![\w-]) (?: vault[ ]login[ ] | gh[ ]secret[ ]set[ ][\w-]{1,64}[ ](?:--body|-b)[ =]["']?
+        | curl[ ][^|;&\r\n]{0,200}?(?:-b|--cookie)[ ]["']?[\w.-]{1,64}= )
+      | :thin:[\w.-]{1,64}/
+      | ^[\w.-]{1,64}:[0-9]{2,5}:[\w*-]{1,64}:[\w.-]{1,64}:
+      | "auth\\{0,7}"[ ]?:[ ]?\\{0,7}"
+      | (?:key|token|secret|password)[ ]{0,4}=[ ]{0,4}
+        (?: [\w.]{1,64}[ ](?:\|\||\?\?|or)[ ] | new[ ]String\( )["']
+      | (?:api_?key|token|secret|password)%3D
+      | (?:one-time|verification|security|login|2fa|otp)[ ](?:code|password|pin)(?:[ ]is|:)[ ]
+      | (?:key|token|secret|password)[ ](?:you|we|i|they)[ ][a-z]{1,12}(?:[ ][a-z]{1,12}){0,2},[ ] )
+    (?P<value> [^\s"'`@;,%<>&]{4,512} )
+    """
+)
+
+_ARGUMENT_WORDS = (
+    "vault", "gh secret", "curl", ":thin:", '"auth', "key", "token", "secret", "password",
+    "one-time", "verification", "security", "login", "2fa", "otp",
+)  # fmt: skip
+_COLUMNS = re.compile(r":[0-9]{2,5}:[\w*-]{1,64}:")
+
+# A value that stands before its name, as in a list of variables whose keys are in another order.
+_VALUE_FIRST = re.compile(
+    r"""(?ix)
+    (?<![a-z]) (?P<name> val(?:ue)? \\{0,7}["']? [\x20\t]{0,8} [:=] [\x20\t]{0,8} \\{0,7}["']? )
+    (?P<value> [^\s"'<>,;\\]{3,256} )
+    (?P<rest> \\{0,7}["']? ,? (?:\s|\\n){0,40} (?:type=["'][a-z]{1,16}["']\s)?
+      \\{0,7}["']? (?:name|key) \\{0,7}["']? [\x20\t]{0,8} [:=] [\x20\t]{0,8} \\{0,7}["']?
+      (?P<of> [\w.-]{1,64} ) )
+    """
+)
+
 _PORT = r"""(?![0-9]{1,5}(?:[/?\#,\s"'`]|\Z))"""
 
 _EXPLICIT = re.compile(
@@ -90,6 +126,9 @@ _URL_USER = (
         rf"""(?: : (?P<value> {_PORT} [^\s"'`>\\]{{1,256}} ) )? @ (?=[A-Za-z0-9\[$\{{<%_-])"""
     ),
 )
+
+_PATTERN_WORDS = frozenset(("password", "pass", "passwd", "pwd"))
+"""What documentation writes where a URL's password would stand."""
 
 _COMMANDS = re.compile(
     r"""(?x)(?<![A-Za-z0-9_.-])(?P<command>
@@ -186,6 +225,21 @@ def _masked_query(match: re.Match[str]) -> str:
     return f"{match['name']}{marker(kind)}{match['value'][len(value) :]}"
 
 
+def _masked_argument(match: re.Match[str]) -> str:
+    value = match["value"].rstrip(".!?")
+    figures = value.isdigit() and match["name"][-1] == " "
+    if MARKER.search(value) or is_name(value) or not (figures or is_tough(value)):
+        return match[0]
+    return f"{match['name']}{marker('secret')}{match['value'][len(value) :]}"
+
+
+def _masked_value_first(match: re.Match[str]) -> str:
+    kind, value = kind_of_name(match["of"]), match["value"]
+    if kind is None or MARKER.search(value) or is_name(value) or not is_tough(value):
+        return match[0]
+    return f"{match['name']}{marker(kind)}{match['rest']}"
+
+
 def _mask_urls(text: str) -> str:
     for pattern in _URL_USER:
         text = pattern.sub(_masked_user, text)
@@ -200,7 +254,7 @@ def _masked_user(match: re.Match[str]) -> str:
         if not is_opaque(user, 12) or is_template(user):
             return match[0]
         return f"://{marker('url-password')}@"
-    if MARKER.search(value) or _is_url_template(value):
+    if MARKER.search(value) or _is_url_template(value) or value.lower() in _PATTERN_WORDS:
         return match[0]
     if is_opaque(user, 20) and not MARKER.search(user):
         user = marker("url-password")
@@ -248,6 +302,10 @@ def mask_places(text: str) -> str:
         text = _COOKIE.sub(_masked_cookie, text)
     if "=" in text and ("?" in text or "&" in text):
         text = _QUERY.sub(_masked_query, text)
+    if any(word in lowered for word in _ARGUMENT_WORDS) or _COLUMNS.search(text):
+        text = _ARGUMENT.sub(_masked_argument, text)
+    if "val" in lowered and ("name" in lowered or "key" in lowered):
+        text = _VALUE_FIRST.sub(_masked_value_first, text)
     if " -" in text and _COMMANDS.search(text):
         text = _mask_commands(text)
     return text

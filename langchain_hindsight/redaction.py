@@ -21,6 +21,8 @@ _DEEPEST = 200
 _HEADER_NAMES = frozenset(
     ("authorization", "proxy-authorization", "cookie", "set-cookie", "x-api-key", "x-auth-token")
 )
+_NAME_KEYS = frozenset(("name", "key", "parameterkey"))
+_VALUE_KEYS = frozenset(("value", "val", "parametervalue"))
 
 
 def redact(text: str) -> str:
@@ -95,7 +97,7 @@ def _redacted_mapping(value: Mapping[Any, Any], kind: str | None, depth: int) ->
     for key, item in value.items():
         inner = kind
         if isinstance(key, str):
-            inner = kind or (named if key.lower() == "value" else kind_of_name(key))
+            inner = kind or (named if key.lower() in _VALUE_KEYS else kind_of_name(key))
             if isinstance(item, Mapping) and _is_schema(item):
                 inner = None
         safe = redact(key) if isinstance(key, str) else key
@@ -105,8 +107,10 @@ def _redacted_mapping(value: Mapping[Any, Any], kind: str | None, depth: int) ->
 
 def _kind_of_entry(value: Mapping[Any, Any]) -> str | None:
     """The kind of `{"name": "DB_PASSWORD", "value": …}`, as headers and variables are listed."""
-    name = value.get("name", value.get("key"))
-    return kind_of_name(name) if isinstance(name, str) else None
+    for key, name in value.items():
+        if isinstance(key, str) and key.lower() in _NAME_KEYS and isinstance(name, str):
+            return kind_of_name(name)
+    return None
 
 
 def _is_header(pair: Sequence[object]) -> bool:
