@@ -40,7 +40,7 @@ _UNSPACED = re.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\U00020000-\U0003ffff]{1,}"
 )
 """Scripts written without blanks between words; they are compared by pairs of characters."""
-_STOP_WORDS = frozenset(
+STOP_WORDS = frozenset(
     re.findall(
         r"\w+",
         """
@@ -313,7 +313,7 @@ def _terms(text: str) -> tuple[Mapping[str, int], int]:
 
 
 def _stems(words: Sequence[str]) -> list[str]:
-    return _STEMMER.stem([word for word in words if word not in _STOP_WORDS])  # type: ignore[no-any-return]
+    return _STEMMER.stem([word for word in words if word not in STOP_WORDS])  # type: ignore[no-any-return]
 
 
 def _words(text: str) -> list[str]:

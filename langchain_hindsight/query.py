@@ -1,22 +1,25 @@
 """What to search memory for: the person's own words, and as much of the talk before as helps.
 
 Only text that a person or the model wrote takes part: no recalled blocks, tool traffic, reasoning
-or images. A query stays within its characters and below the server's cap of 500 tokens; of a long
-paste the head and the tail are kept, code and logs giving way first, so that the question survives
-wherever it stands. The work is done from the end of the thread and does not grow with its length.
+or images, and no pasted logs or code beside a question. Of a long message its questions are kept,
+its first and its last sentence, so that a question survives wherever it stands: the server looks
+for sixteen words of a query, and for the meaning of the whole. A query stays within its characters
+and below the server's cap of 500 tokens. The work is done from the end of the thread and does not
+grow with its length.
 """
 
 from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from langchain_hindsight.budget import count_tokens
+from langchain_hindsight.budget import STOP_WORDS, count_tokens
 from langchain_hindsight.fence import INJECTED_KEY, strip_recalled
 from langchain_hindsight.lookalikes import readable
+from langchain_hindsight.pasted import Message, take_apart
 
 if TYPE_CHECKING:
     from langchain_core.messages import BaseMessage, HumanMessage
@@ -32,27 +35,28 @@ _TOOL_BLOCKS = frozenset({"tool_result", "function_call_output", "function_respo
 _LOOK_BACK = 200
 """Most messages that are looked at for what was said before."""
 
-_READ_FACTOR = 24
-"""How many times the cap is read at each end of a longer text, before code and logs give way."""
-_CODE = re.compile(
-    r"^[ \t]*(```|~~~)[^\n]*\n(.*?)(?:^[ \t]*\1[^\n]*$|\Z)", re.DOTALL | re.MULTILINE
-)
-_LOG_LINE = re.compile(
-    r"\s*[\[(]?(?:\d{4}-\d\d-\d\d|\d\d:\d\d:\d\d|\d\d/\w{2,3}/\d{2,4})"
-    r"|[^a-z]{0,60}\b(?:TRACE|DEBUG|INFO|NOTICE|WARN(?:ING)?|ERROR|CRITICAL|FATAL)\b"
-    r"|\s+at\s|\s*File \"|Traceback|Caused by:|\s{4}|\t|[+>#$|]\s"
-    r"|.*[{};]\s*$|[\W\d_]*$"
-)
-_BULK_LINES = 4
-"""Lines of a log or of code in a row that give way."""
+_READ_CHARS = 32_000
+"""What is read at each end of a longer text."""
 _PROSE_WORDS = 3
-"""Words beside code and logs from which on those give way."""
-_LINE_CHARS = 160
-"""What is kept of a line of code or log."""
+"""Words beside a paste from which on it gives way to them."""
+_FOCUS_CHARS = 240
+"""Characters of a message from which on its questions stand for it."""
+_LONG_CHARS = 600
+"""Characters from which on its first and last sentence do, where it asks nothing."""
+_MOST_QUESTIONS = 3
+_CONTENT_WORDS = 2
+"""Words that say something, from which on questions stand for a message alone."""
+_QUOTED_WORDS = 8
+"""Most words of an error message that help a question with too few words of its own."""
+_BETWEEN_SENTENCES = re.compile(r"(?<=[.!?…؟])\s+|(?<=[。！？])|\n+")  # noqa: RUF001 - CJK
+_QUESTION = re.compile("[?？؟\u037e]\\W*$")  # noqa: RUF001 - those of other scripts
+_FAILURE = re.compile(r"error|exception|fail|fatal|denied|refused|panic", re.IGNORECASE)
 _CUT = " … "
 
 _HELPED_BY_CONTEXT = ((4, 1.0), (8, 0.5), (12, 0.25))
 """Up to how many words a message takes how much of the room for what was said before it."""
+_POINTING_NEED, _NAMING_NEED = 2, 6
+"""What a word that says something counts for, in a message that points at something or not."""
 _POINTING = re.compile(
     r"\b(?:it|its|that|this|these|those|they|them|their|he|him|his|she|her|there|then|one|ones"
     r"|other|another|former|latter|same|first|second|third|last|previous|above|instead|too|also"
@@ -64,6 +68,7 @@ _CONTEXT_CHARS = 480
 _SAID_CHARS = 200
 """Most characters of one earlier message."""
 _WORD = re.compile(r"[^\W_]+")
+_LETTERS = re.compile(r"[^\W\d_]{2,}")
 _UNSPACED_CHARS_A_WORD = 2
 
 
@@ -189,13 +194,10 @@ def _has_words(text: str) -> bool:
 
 def _context_room(text: str) -> int:
     """How many characters of what was said before would help a message to be understood."""
-    words = _WORD.findall(text)
-    count = sum(
-        1 if word.isascii() else max(1, len(word) // _UNSPACED_CHARS_A_WORD) for word in words
-    )
-    if _POINTING.search(text):
-        count //= 2
-    share = next((share for most, share in _HELPED_BY_CONTEXT if count <= most), 0.0)
+    words, content = _count(_WORD.findall(text)), _content_words(text)
+    if content < words:  # by its stop words it is English, and tells what it says by itself
+        words = content * (_POINTING_NEED if _POINTING.search(text) else _NAMING_NEED)
+    share = next((share for most, share in _HELPED_BY_CONTEXT if words <= most), 0.0)
     return int(_CONTEXT_CHARS * share)
 
 
@@ -217,13 +219,12 @@ def _said_before(earlier: Iterator[BaseMessage], turns: int, room: int) -> str:
 
 
 def _shortened(text: str, chars: int, tokens: int) -> str:
-    """A text within both caps, its head and tail kept, code and logs giving way first."""
+    """What a text is about, within both caps: the head and the tail of what is still too long."""
     if chars <= 0 or tokens <= 0:
         return ""
-    reach = _READ_FACTOR * (chars + _LINE_CHARS)
-    if len(text) > 2 * reach:
-        text = f"{text[:reach]}\n{_CUT.strip()}\n{text[-reach:]}"
-    text = _tidied(_without_bulk(readable(text)))
+    if len(text) > 2 * _READ_CHARS:
+        text = f"{text[:_READ_CHARS]}\n{_CUT.strip()}\n{text[-_READ_CHARS:]}"
+    text = _asked(readable(text))
     shown = _ends(text, chars)
     while shown and (count := _cost(shown, within=tokens)) > tokens:
         chars = min(len(shown) - 1, len(shown) * tokens // count)
@@ -246,35 +247,54 @@ def _tidied(text: str) -> str:
     return "\n".join(line for line in lines if line)
 
 
-def _without_bulk(text: str) -> str:
-    """The text with the middle of each code block and each run of log lines left out.
+def _asked(text: str) -> str:
+    """What a message is about: what was written rather than pasted, and of much of it the gist.
 
-    A message that is little else keeps all of it: then that is what it is about.
+    A message that is little else than a paste keeps all of it. A question with few words of its
+    own, such as "what does this mean?", takes along what the paste says went wrong.
     """
-    prose = 0
-    kept: list[str] = []
-    lines = _CODE.sub(_shortened_code, text).split("\n")
-    for is_log, run in itertools.groupby(lines, lambda line: bool(_LOG_LINE.match(line))):
-        group = list(run)
-        if is_log and len(group) >= _BULK_LINES:
-            kept += _first_and_last(group)
-        else:
-            kept += group
-            prose += 0 if is_log else sum(len(_WORD.findall(line)) for line in group)
-    return "\n".join(kept) if prose >= _PROSE_WORDS else text
+    message = take_apart(text)
+    written = _tidied(message.written)
+    if message.pastes and _count(_WORD.findall(written)) < _PROSE_WORDS:
+        return _tidied(text)
+    gist = _gist(written)
+    if message.pastes and _content_words(gist) < _CONTENT_WORDS:
+        gist = f"{_failure(message)}\n{gist}".strip()
+    return gist
 
 
-def _shortened_code(match: re.Match[str]) -> str:
-    lines = match[2].strip("\n").split("\n")
-    shown = _first_and_last(lines) if len(lines) >= _BULK_LINES else lines
-    # Indented, it is no prose.
-    return "\n".join(f"\t{line}" for line in shown)
+def _gist(text: str) -> str:
+    """A short text as it is; of a long one its questions, and what they need to be understood."""
+    if len(text) <= _FOCUS_CHARS:
+        return text
+    sentences = [one for one in _BETWEEN_SENTENCES.split(text) if _has_words(one)]
+    if not sentences:
+        return text
+    asking = [at for at, one in enumerate(sentences) if _QUESTION.search(one)][-_MOST_QUESTIONS:]
+    asked = "\n".join(sentences[at] for at in asking)
+    if _content_words(asked) >= _CONTENT_WORDS:
+        return asked
+    if len(text) <= _LONG_CHARS:
+        return text
+    return "\n".join(sentences[at] for at in sorted({0, *asking, len(sentences) - 1}))
 
 
-def _first_and_last(lines: list[str]) -> list[str]:
-    """A run's first line and its last one that says something, where an error has its message."""
-    worded = [line.strip()[:_LINE_CHARS] for line in lines if _has_words(line)]
-    return [worded[0], worded[-1]] if len(worded) > 1 else worded
+def _failure(message: Message) -> str:
+    """The words of the last line in which a paste says what went wrong."""
+    lines = [line for paste in message.pastes for line in paste if _FAILURE.search(line)]
+    return " ".join(_LETTERS.findall(lines[-1])[-_QUOTED_WORDS:]) if lines else ""
+
+
+def _content_words(text: str) -> int:
+    """How many words say something; of languages other than English all do."""
+    return _count(word for word in _WORD.findall(text.casefold()) if word not in STOP_WORDS)
+
+
+def _count(words: Iterable[str]) -> int:
+    """How many words there are; scripts without blanks are counted by characters."""
+    return sum(
+        1 if word.isascii() else max(1, len(word) // _UNSPACED_CHARS_A_WORD) for word in words
+    )
 
 
 def _ends(text: str, chars: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 
 import pytest
@@ -145,6 +146,25 @@ LOG = "\n".join(
 )
 CODE = "```python\n" + "\n".join(f"value_{at} = compute({at})" for at in range(300)) + "\n```"
 TRACE = "Traceback (most recent call last):\n" + '  File "a.py", line 3, in run\n    call()\n' * 50
+PASTES = {
+    "log": LOG,
+    "code": CODE,
+    "trace": TRACE + "sqlalchemy.exc.OperationalError: (psycopg) the server closed the connection",
+    "java": 'Exception in thread "main" java.lang.IllegalStateException: Failed to load\n'
+    + "\n".join(f"\tat org.acme.App.run{at}(App.java:{at})" for at in range(30)),
+    "json": json.dumps([{"id": at, "state": "open", "to": {"city": "Oslo"}} for at in range(20)]),
+    "json, indented": json.dumps([{"id": at, "state": "open"} for at in range(20)], indent=2),
+    "bare code": "\n".join(
+        f"export function f{at}(asked) {{\n  if (!asked) return null;\n  return g{at}(asked);\n}}"
+        for at in range(20)
+    ),
+    "sql": "SELECT o.id, c.name\nFROM orders o\nJOIN customers c ON c.id = o.customer_id\n"
+    "WHERE o.state = 'open'\nORDER BY o.id DESC\nLIMIT 100;",
+    "csv": "id,date,region\n" + "\n".join(f"{at},2026-01-02,north" for at in range(30)),
+    "diff": "diff --git a/a.ts b/a.ts\nindex 83db48f..bf269f4 100644\n--- a/a.ts\n+++ b/a.ts\n"
+    "@@ -1,2 +1,2 @@\n-  this.store = new MemoryStore();\n+  this.store = new FileStore(options);",
+    "quote": "> You said that before.\n> And you said this, too.",
+}
 PROSE = "We talked at length about many unrelated things and went on. " * 200
 
 
@@ -157,11 +177,52 @@ def test_a_question_at_either_end_of_a_long_paste_survives(paste, chars):
     assert QUESTION in composed(f"{QUESTION}\n{paste}", chars=chars)
 
 
-@pytest.mark.parametrize("paste", [LOG, CODE, TRACE], ids=["log", "code", "trace"])
-def test_code_and_logs_give_way_to_the_words_around_them(paste):
+@pytest.mark.parametrize("paste", PASTES.values(), ids=PASTES)
+def test_a_paste_gives_way_to_the_words_around_it(paste):
     query = composed(f"First I saw this.\n{paste}\n{QUESTION}\n{paste}\nAny idea?")
-    assert all(words in query for words in ("First I saw this.", QUESTION, "Any idea?"))
-    assert len(query) < 600
+    assert query.split("\n") == ["First I saw this.", QUESTION, "Any idea?"]
+    assert composed(f"{QUESTION}\n\n{paste}") == composed(f"{paste}\n\n{QUESTION}") == QUESTION
+
+
+@pytest.mark.parametrize("paste", PASTES.values(), ids=PASTES)
+@pytest.mark.parametrize("asked", ["Что мы решили о доставке?", "私たちは何を決めましたか？"])  # noqa: RUF001
+def test_a_paste_gives_way_to_words_of_any_script(paste, asked):
+    assert composed(f"{paste}\n{asked}") == asked
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        "What is 2 + 2 = ?",
+        "Set `foo_bar()` in config.yaml, please.",
+        "It says KeyError: 'billing_region'",
+        "- milk\n- eggs\n- bread",
+        "1. first thing\n2. second thing",
+        "Does it run on 10.0.0.1:8080?",
+        "https://example.com/a/b?c=d",
+        "Call me at 12:30 on 2026-03-04.",
+        "Wir nehmen die zweite (blaue) Farbe; die andere nicht.",
+    ],
+)
+def test_what_a_person_writes_is_not_taken_for_a_paste(written):
+    assert composed(f"Hello there my friend.\n{written}") == f"Hello there my friend.\n{written}"
+
+
+def test_a_question_without_words_of_its_own_takes_along_what_went_wrong():
+    query = composed(f"{PASTES['trace']}\n\nWhat does this mean?")
+    assert (
+        query
+        == "exc OperationalError psycopg the server closed the connection\nWhat does this mean?"
+    )
+
+
+def test_of_a_long_message_the_questions_count_and_else_its_first_and_last_sentence():
+    talk = "We walked along the river for a while. " * 20
+    assert composed(f"{talk}\n{QUESTION}\n{talk}") == QUESTION
+    assert composed(f"Alpha came first. {talk} Omega was last.") == (
+        "Alpha came first.\nOmega was last."
+    )
+    assert composed(f"Alpha came first. {talk} Why is it?") == "Alpha came first.\nWhy is it?"
 
 
 def test_a_message_that_is_code_alone_is_searched_for_as_it_is():
