@@ -1,6 +1,6 @@
 # Each target works from a fresh clone with Python 3.11 or newer and make alone: it makes .venv itself.
 .DEFAULT_GOAL := help
-.PHONY: help chat serve test unit_tests integration_tests soak lint format type docs bench wheel_check clean
+.PHONY: help chat serve test unit_tests integration_tests soak lint format type docs bench quality wheel_check clean
 
 PYTHON ?= python3
 ifeq ($(OS),Windows_NT)
@@ -64,6 +64,9 @@ soak: .venv/dev.stamp ## The long runs: many tenants at once, and processes kill
 
 bench: .venv/dev.stamp ## Speed beside the client's own calls (ARGS="--quick" for less)
 	$(BIN)/python tests/benchmarks/bench.py $(ARGS)
+
+quality: .venv/dev.stamp ## What recall finds for its tokens, beside others on the same server
+	$(BIN)/python tests/quality/quality.py $(ARGS)
 
 lint: .venv/dev.stamp ## Style, without changing anything
 	$(BIN)/ruff check .
