@@ -206,7 +206,7 @@ def _count_anew(text: str) -> int:
     return int(count)
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=3)
 def _overhead(role: Role) -> int:
     """The tokens of a section without its bullets."""
     with_one, one = _counts([frame({role: [Line("- a")]}), "- a\n"])

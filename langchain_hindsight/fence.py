@@ -1,8 +1,9 @@
 """The block in which recalled memory reaches a model, and the way back out of it.
 
-One block holds at most two sections. Every memory is a bullet; its further lines are indented, so
-that no text can look like a heading, a day, a bullet or the fence. Memories of one day share a line
-that names it, which costs a third less than naming it with each. Promises: for any Unicode, `parse`
+One block holds at most three sections: both banks' memories, and mental models. Every memory is a
+bullet; its further lines are indented, so that no text can look like a heading, a day, a bullet or
+the fence. Memories of one day share a line that names it, which costs a third less than naming it
+with each. Promises: for any Unicode, `parse`
 gives back exactly the memories put into `render` (as `clean` leaves them); the same memories make
 the same bytes; and the Project section does not depend on the Life section. A section, a day and a
 bullet start behind a newline with a character that no token joins to one, so that their token
@@ -38,11 +39,15 @@ STATEMENT = (
 )
 """What the block says of itself. Blocks are known by it: should it change, keep the old one too."""
 
-Role = Literal["project", "life"]
+Role = Literal["project", "life", "models"]
 
 _OPEN = f"<{FENCE_TAG}>"
 _CLOSE = f"</{FENCE_TAG}>"
-_HEADINGS: dict[Role, str] = {"project": "Project memory", "life": "Personal memory"}
+_HEADINGS: dict[Role, str] = {
+    "project": "Project memory",
+    "life": "Personal memory",
+    "models": "Mental models",
+}
 _OBSERVATION = "(observation) "
 _DAY = re.compile(r"\d{4}-\d\d-\d\d UTC")
 _BLANK_LINES = re.compile(r"\n{3,}")
@@ -56,6 +61,7 @@ class Parsed:
 
     project: tuple[str, ...] = ()
     life: tuple[str, ...] = ()
+    models: tuple[str, ...] = ()
 
 
 def clean(text: str) -> str:
@@ -71,17 +77,27 @@ def clean(text: str) -> str:
     return _cleaned_and_held(text) if len(text) <= _HELD_CHARS else _cleaned(text)
 
 
-def render(project: Sequence[RecalledMemory], life: Sequence[RecalledMemory]) -> str:
-    """Make the block of both banks' memories.
+def render(
+    project: Sequence[RecalledMemory],
+    life: Sequence[RecalledMemory],
+    models: Sequence[RecalledMemory] = (),
+) -> str:
+    """Make the block of both banks' memories and mental models.
 
     Args:
         project: The Project Bank's memories, best first.
         life: The Life Bank's memories, best first.
+        models: The mental models of both.
 
     Returns:
         The block, ``""`` when no memory has any text.
     """
-    return frame({"project": [line(one) for one in project], "life": [line(one) for one in life]})
+    parts: dict[Role, Sequence[RecalledMemory]] = {
+        "project": project,
+        "life": life,
+        "models": models,
+    }
+    return frame({role: [line(one) for one in memories] for role, memories in parts.items()})
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,10 +164,10 @@ def parse(text: str) -> Parsed:
             current.append([line[2:].removeprefix(_OBSERVATION)])
         elif current and not _DAY.fullmatch(line):
             current[-1].append(line[2:])
-    project, life = (
+    project, life, models = (
         tuple("\n".join(lines).strip("\n") for lines in section) for section in sections.values()
     )
-    return Parsed(project=project, life=life)
+    return Parsed(project=project, life=life, models=models)
 
 
 def contains_block(text: str) -> bool:

@@ -15,6 +15,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -399,6 +400,26 @@ class Gateway:
                 return []
             raise
 
+    async def mental_models(
+        self,
+        bank_id: str,
+        *,
+        timeout: float,  # noqa: ASYNC109 - as above
+    ) -> list[RecalledMemory]:
+        """The mental models of a bank, whatever their tags, by name; at most a hundred.
+
+        Raises:
+            GatewayError: If the server did not answer, or not as Hindsight does.
+        """
+        try:
+            return await self._exchange(
+                lambda connection: connection.mental_models(bank_id), timeout=timeout
+            )
+        except GatewayError as error:
+            if error.kind == "missing":
+                return []
+            raise
+
     async def reflect(
         self, bank_id: str, query: str, *, tag_groups: list[dict[str, Any]] | None
     ) -> str:
@@ -648,13 +669,26 @@ class _Connection:
 
     async def recall(self, bank_id: str, request: Mapping[str, Any]) -> list[RecalledMemory]:
         """Send a recall, as the client would."""
-        url = f"{self._address}/v1/default/banks/{quote(bank_id, safe='')}/memories/recall"
-        async with self._session.post(url, data=json.dumps(request)) as response:
+        url = f"{self._bank(bank_id)}/memories/recall"
+        body = await self._answer(self._session.post(url, data=json.dumps(request)))
+        return [_memory(found) for found in body["results"]]
+
+    async def mental_models(self, bank_id: str) -> list[RecalledMemory]:
+        """List a bank's mental models, as the client would."""
+        url = f"{self._bank(bank_id)}/mental-models?detail=content&limit=100"
+        body = await self._answer(self._session.get(url))
+        models = [_mental_model(found) for found in body["items"] if found.get("content")]
+        return sorted(models, key=lambda model: (model.text, model.id))
+
+    def _bank(self, bank_id: str) -> str:
+        return f"{self._address}/v1/default/banks/{quote(bank_id, safe='')}"
+
+    async def _answer(self, sent: AbstractAsyncContextManager[aiohttp.ClientResponse]) -> Any:  # noqa: ANN401 - JSON
+        async with sent as response:
             body = await response.read()
             if response.status != 200:  # noqa: PLR2004
                 raise _Refusal(response.status, body, response.headers)
-            encoding = response.charset or "utf-8"
-        return [_memory(found) for found in json.loads(body.decode(encoding))["results"]]
+            return json.loads(body.decode(response.charset or "utf-8"))
 
     async def aclose(self) -> None:
         """Close both."""
@@ -704,6 +738,21 @@ def _memory(found: Mapping[str, Any]) -> RecalledMemory:
         scores={name: score for name, score in scores.items() if isinstance(score, int | float)},
         document_id=found.get("document_id"),
         context=found.get("context"),
+    )
+
+
+def _mental_model(found: Mapping[str, Any]) -> RecalledMemory:
+    """A mental model, its name ahead of what it says.
+
+    Raises:
+        Exception: If it is none.
+    """
+    return RecalledMemory(
+        id=str(found["id"]),
+        text=f"{found['name']}: {found['content']}",
+        type="mental_model",
+        tags=tuple(found.get("tags") or ()),
+        date=_aware(found.get("last_refreshed_at")),
     )
 
 

@@ -23,6 +23,7 @@ from langchain_hindsight.breaker import Verdict
 from langchain_hindsight.errors import BankResolutionError, HindsightError
 from langchain_hindsight.fork import abandon, on_fork_in_child
 from langchain_hindsight.gateway import Gateway, GatewayError
+from langchain_hindsight.mental_models import MentalModels
 from langchain_hindsight.recall_result import BankRecall, RecalledMemory, RecallResult
 from langchain_hindsight.settings import HindsightSettings
 
@@ -61,6 +62,7 @@ class Recall:
         self._gateway = gateway
         self._settings = settings
         self._counts_tokens = False
+        self._models = MentalModels(gateway, settings)
         self._renew()
         on_fork_in_child(self, "_renew")
 
@@ -116,7 +118,8 @@ class Recall:
             if not shared.waiting and not shared.task.done():
                 self._end(plan, shared)
                 shared.task.cancel()
-        if not shared.stale and all(one.error is None for one in result.banks.values()):
+        whole = all(one.error is None for one in result.banks.values())
+        if whole and not shared.stale and not self._models.under_way(_resolved(plan)):
             with self._lock:
                 self._results[plan.key] = result
         return result
@@ -160,6 +163,8 @@ class Recall:
 
     async def _ask(self, plan: RecallPlan) -> RecallResult:
         settings = self._settings.recall
+        banks = _resolved(plan)
+        self._models.ask(banks)
         vocabulary = asyncio.ensure_future(self._load_vocabulary())
 
         async def of_project() -> BankRecall | None:  # while the other bank is still waited for
@@ -174,8 +179,12 @@ class Recall:
         if project:  # a memory of the project that found no room makes no other a duplicate
             budget.filter_memories(project.memories, min_scores={}, seen=shown)
         life = self._chosen(life, life_found, "life", shown)
-        text = fence.render(project.memories if project else (), life.memories if life else ())
-        result = RecallResult(text=text, project=project, life=life)
+        found_models = await self._models.of(banks)
+        models = budget.fit(found_models, limit=self._models.limit, role="models").memories
+        text = fence.render(
+            project.memories if project else (), life.memories if life else (), models
+        )
+        result = RecallResult(text=text, project=project, life=life, mental_models=models)
         _warn(result)
         return result
 
@@ -255,6 +264,10 @@ class _Shared:
         self.is_probe = is_probe
         self.waiting = int(is_probe)  # a probe goes on when nobody waits for it any more
         self.stale = False
+
+
+def _resolved(plan: RecallPlan) -> list[ProjectBank | LifeBank]:
+    return [bank for bank in plan.banks if isinstance(bank, ProjectBank | LifeBank)]
 
 
 def _names_bank(key: Any, bank_id: str) -> bool:  # noqa: ANN401 - a plan's key

@@ -82,6 +82,8 @@ class RecallResult:
     """None when the Life Bank took no part."""
     reason: str | None = None
     """Why nothing was asked of the server, where nothing was."""
+    mental_models: tuple[RecalledMemory, ...] = ()
+    """The mental models that were injected, in a section and a cap of their own."""
 
     @property
     def banks(self) -> dict[str, BankRecall]:
@@ -120,13 +122,14 @@ class RecallResult:
         """The record of this recall: banks, ids, tokens, limits, milliseconds, what failed and why.
 
         Returns:
-            ``{"reason": str | None, "project": {...} | None, "life": {...} | None}``; never the
-            remembered text.
+            ``{"reason": str | None, "project": {...} | None, "life": {...} | None,
+            "mental_models": [id, ...]}``; never the remembered text.
         """
         return {
             "reason": self.reason,
             "project": None if self.project is None else self.project.receipt(),
             "life": None if self.life is None else self.life.receipt(),
+            "mental_models": [model.id for model in self.mental_models],
         }
 
     def raise_for_error(self) -> RecallResult:
