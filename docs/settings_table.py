@@ -22,13 +22,7 @@ from pydantic.fields import FieldInfo
 
 from langchain_hindsight import settings
 
-NOT_USED_YET = frozenset(
-    {
-        "mental_models.inject",
-        "mental_models.max_tokens",
-        "mental_models.cache_ttl",
-    }
-)
+NOT_USED_YET: frozenset[str] = frozenset()
 """Settings that are read and checked, and that no code acts on so far."""
 
 _PLACE = "<!-- settings -->"

@@ -60,10 +60,9 @@ class MentalModels:
 
     def ask(self, banks: Sequence[Bank]) -> None:
         """Begin to ask for what is not held; called ahead of a recall."""
-        for bank in banks if self.limit else ():
-            known = self._held.keys() | self._paused.keys() | self._asking.keys()
-            if bank.bank_id not in known:
-                self._asking[bank.bank_id] = asyncio.ensure_future(self._fetch(bank.bank_id))
+        for bank_id in (bank.bank_id for bank in banks) if self.limit else ():
+            if not any(bank_id in known for known in (self._held, self._paused, self._asking)):
+                self._asking[bank_id] = asyncio.ensure_future(self._fetch(bank_id))
 
     def under_way(self, banks: Sequence[Bank]) -> list[asyncio.Task[None]]:
         """What is still asked for of some banks."""
