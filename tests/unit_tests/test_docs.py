@@ -84,7 +84,6 @@ def test_the_configuration_page_has_every_setting():
     row = r"`recall\.max_tokens`.*`HINDSIGHT_RECALL__MAX_TOKENS`.*\| whole number, tokens<.*: `800`"
     assert re.search(row, page)
     assert re.search(r"`banks\.life\.bank_id`.*\| text, template or function<.*: none<", page)
-    assert re.search(r"`mental_models\.inject`.*not used yet", page)
 
 
 @pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.name)
