@@ -37,6 +37,7 @@ from langchain_hindsight.receipts import FlushReport, OutboxStatus, RetainReceip
 from langchain_hindsight.retain import Retainer
 from langchain_hindsight.settings import BankTemplate, EnvironmentKey, HindsightSettings
 from langchain_hindsight.templates import Role
+from langchain_hindsight.tracing import Operation, Subject, Watched
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -155,7 +156,8 @@ class DualBankMemory:
         plan = self._plan_recall(query_or_messages, caller)
         if isinstance(plan, RecallResult):
             return plan
-        return self._carry_out(plan, expressly=expressly)
+        with self._watch("recall", caller, config, plan.bank_ids, plan.query) as watched:
+            return watched.ended(self._carry_out(plan, expressly=expressly))
 
     async def arecall(
         self,
@@ -171,7 +173,8 @@ class DualBankMemory:
         plan = self._plan_recall(query_or_messages, caller)
         if isinstance(plan, RecallResult):
             return plan
-        return await self._acarry_out(plan, expressly=expressly)
+        async with self._watch("recall", caller, config, plan.bank_ids, plan.query) as watched:
+            return watched.ended(await self._acarry_out(plan, expressly=expressly))
 
     def recall_turn(
         self,
@@ -192,7 +195,10 @@ class DualBankMemory:
         if isinstance(plan, RecallResult):
             return plan
         key = _turn_key(messages, caller, plan)
-        return self._held_turn(key) or self._hold_turn(key, self._carry_out(plan))
+        if held := self._held_turn(key):
+            return held
+        with self._watch("recall", caller, config, plan.bank_ids, plan.query) as watched:
+            return self._hold_turn(key, watched.ended(self._carry_out(plan)))
 
     async def arecall_turn(
         self,
@@ -210,7 +216,10 @@ class DualBankMemory:
         if isinstance(plan, RecallResult):
             return plan
         key = _turn_key(messages, caller, plan)
-        return self._held_turn(key) or self._hold_turn(key, await self._acarry_out(plan))
+        if held := self._held_turn(key):
+            return held
+        async with self._watch("recall", caller, config, plan.bank_ids, plan.query) as watched:
+            return self._hold_turn(key, watched.ended(await self._acarry_out(plan)))
 
     def retain(
         self,
@@ -238,15 +247,20 @@ class DualBankMemory:
         bank = self._bank_to_retain(caller, expressly=isinstance(messages, str))
         if isinstance(bank, RetainReceipt):
             return bank
-        if isinstance(messages, str):
-            note = strip_recalled(messages)
-            return self._retainer.retain_note(bank, note, wait=_NOTE_WAIT, call=_call(caller))
-        return self._retainer.retain_transcript(
-            bank,
-            _as_messages(messages),
-            thread_id=thread_id or caller.thread_id,
-            keep=caller.mode == "normal",
-        )
+        with self._watch("retain", caller, config, {"project": bank.bank_id}) as watched:
+            if isinstance(messages, str):
+                note = strip_recalled(messages)
+                return watched.ended(
+                    self._retainer.retain_note(bank, note, wait=_NOTE_WAIT, call=_call(caller))
+                )
+            return watched.ended(
+                self._retainer.retain_transcript(
+                    bank,
+                    _as_messages(messages),
+                    thread_id=thread_id or caller.thread_id,
+                    keep=caller.mode == "normal",
+                )
+            )
 
     async def aretain(
         self,
@@ -262,16 +276,22 @@ class DualBankMemory:
         bank = self._bank_to_retain(caller, expressly=isinstance(messages, str))
         if isinstance(bank, RetainReceipt):
             return bank
-        if isinstance(messages, str):
-            note = strip_recalled(messages)
-            call = _call(caller)
-            return await self._retainer.aretain_note(bank, note, wait=_NOTE_WAIT, call=call)
-        return await self._retainer.aretain_transcript(
-            bank,
-            _as_messages(messages),
-            thread_id=thread_id or caller.thread_id,
-            keep=caller.mode == "normal",
-        )
+        async with self._watch("retain", caller, config, {"project": bank.bank_id}) as watched:
+            if isinstance(messages, str):
+                note = strip_recalled(messages)
+                return watched.ended(
+                    await self._retainer.aretain_note(
+                        bank, note, wait=_NOTE_WAIT, call=_call(caller)
+                    )
+                )
+            return watched.ended(
+                await self._retainer.aretain_transcript(
+                    bank,
+                    _as_messages(messages),
+                    thread_id=thread_id or caller.thread_id,
+                    keep=caller.mode == "normal",
+                )
+            )
 
     def retain_life(
         self,
@@ -296,9 +316,14 @@ class DualBankMemory:
             HindsightError: If it could not be kept.
         """
         caller = identify(config, context)
-        bank, note = self._life_to_retain(caller), strip_recalled(text)
-        call = _call(caller)
-        return _kept(self._retainer.retain_note(bank, note, wait=_NOTE_WAIT, call=call))
+        bank = self._life_to_retain(caller)
+        note = strip_recalled(text)
+        with self._watch("retain", caller, config, {"life": bank.bank_id}) as watched:
+            return _kept(
+                watched.ended(
+                    self._retainer.retain_note(bank, note, wait=_NOTE_WAIT, call=_call(caller))
+                )
+            )
 
     async def aretain_life(
         self,
@@ -310,9 +335,16 @@ class DualBankMemory:
         """`retain_life`, awaited."""
         await self._look_up_project()
         caller = identify(config, context)
-        bank, note = self._life_to_retain(caller), strip_recalled(text)
-        call = _call(caller)
-        return _kept(await self._retainer.aretain_note(bank, note, wait=_NOTE_WAIT, call=call))
+        bank = self._life_to_retain(caller)
+        note = strip_recalled(text)
+        async with self._watch("retain", caller, config, {"life": bank.bank_id}) as watched:
+            return _kept(
+                watched.ended(
+                    await self._retainer.aretain_note(
+                        bank, note, wait=_NOTE_WAIT, call=_call(caller)
+                    )
+                )
+            )
 
     def reflect(
         self,
@@ -530,6 +562,19 @@ class DualBankMemory:
         finally:
             if is_first:
                 self._begin_delivery()
+
+    def _watch(
+        self,
+        operation: Operation,
+        caller: Caller,
+        config: RunnableConfig | None,
+        banks: Mapping[str, str],
+        query: str | None = None,
+    ) -> Watched:
+        """What tells those who watch the run of this recall or retain."""
+        return Watched(
+            Subject(operation, self._gateway.url, caller.thread_id, banks, query), config
+        )
 
     def _held_turn(self, key: Hashable | None) -> RecallResult | None:
         with self._turns_lock:

@@ -49,6 +49,16 @@ class RecallPlan:
         return (self.query, *(str(b) if isinstance(b, HindsightError) else b for b in self.banks))
 
     @property
+    def bank_ids(self) -> dict[str, str]:
+        """The ids of the banks that are asked, by role."""
+        parts = {"project": self.project, "life": self.life}
+        return {
+            role: bank.bank_id
+            for role, bank in parts.items()
+            if isinstance(bank, ProjectBank | LifeBank)
+        }
+
+    @property
     def banks(self) -> tuple[ProjectBank | LifeBank | BankResolutionError | None, ...]:
         """Both parts, the project's first."""
         return (self.project, self.life)

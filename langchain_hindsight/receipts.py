@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from langchain_hindsight.errors import HindsightError
 
@@ -23,6 +23,17 @@ class RetainReceipt:
     operation_ids: tuple[str, ...] = ()
     """Hindsight's operations, once known."""
     error: HindsightError | None = None
+
+    def receipt(self) -> dict[str, Any]:
+        """The record as plain values: ``status``, ``reason``, ``bank_id``, ``items``, …."""
+        return {
+            "status": self.status,
+            "reason": self.reason,
+            "bank_id": self.bank_id,
+            "items": self.items,
+            "operation_ids": list(self.operation_ids),
+            "error": None if self.error is None else str(self.error),
+        }
 
     def raise_for_error(self) -> RetainReceipt:
         """Raise what made the retain fail, if it did.
