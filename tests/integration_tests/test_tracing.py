@@ -8,6 +8,7 @@ import json
 import pytest
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.messages import HumanMessage
+from langsmith.run_helpers import tracing_context
 from opentelemetry import metrics, trace
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
@@ -117,11 +118,12 @@ def test_remembered_text_is_told_to_tracing_alone_and_only_where_tracing_shows_i
     memory, build, use_async, monkeypatch, hidden, shown
 ):
     monkeypatch.setenv("LANGSMITH_HIDE_OUTPUTS", hidden)
-    monkeypatch.setattr("langsmith.utils.tracing_is_enabled", lambda: True)
+    monkeypatch.setenv("LANGSMITH_API_KEY", "none")  # asked for, though nothing is sent
     watcher = Watcher()
     graph = build(memory, model_of("At noon."), use_async=use_async)
     config = {"configurable": THREAD, "callbacks": [watcher]}
-    told = stream(graph, config, use_async=use_async)
+    with tracing_context(enabled="local"):
+        told = stream(graph, config, use_async=use_async)
     [recalled] = watcher.named("hindsight.recall")
     assert (NOTES[0] in json.dumps(recalled["outputs"])) is shown
     assert ("query" in recalled["inputs"]) is shown
@@ -129,8 +131,7 @@ def test_remembered_text_is_told_to_tracing_alone_and_only_where_tracing_shows_i
 
 
 @both
-def test_without_tracing_no_remembered_text_is_told(memory, use_async, monkeypatch):
-    monkeypatch.setattr("langsmith.utils.tracing_is_enabled", lambda: False)
+def test_without_tracing_no_remembered_text_is_told(memory, use_async):
     watcher = Watcher()
     config = {"configurable": THREAD, "callbacks": [watcher]}
     if use_async:
