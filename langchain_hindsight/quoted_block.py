@@ -12,9 +12,11 @@ whatever the text.
 from __future__ import annotations
 
 import re
+from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 
 from langchain_hindsight.lookalikes import folded
 
@@ -58,42 +60,34 @@ def _bracket(char: str, name: str, ten: str, hexa: str) -> str:
 _LESS = _bracket("<", "lt", "60", "3c")
 _MORE = _bracket(">", "gt", "62", "3e")
 _NEXT = rf"(?:{_PERCENT}[89ab][0-9a-f])"
-_BEYOND_ASCII = re.compile(
-    rf"""(?xi) (?<!\\)(?<!5c) {_BACKSLASHES} u
-      (?P<four> d[89ab][0-9a-f]{{2}} {_BACKSLASHES} u d[c-f][0-9a-f]{{2}} | [0-9a-f]{{4}} )
-    | (?P<bytes> {_PERCENT} (?:[cd][0-9a-f]{_NEXT} | e[0-9a-f]{_NEXT}{{2}} | f[0-7]{_NEXT}{{3}}) )
-    | {_AMP}\# (?: x0*+(?P<hexa> [0-9a-f]{{2,6}}) | 0*+(?P<ten> [0-9]{{3,7}}) );"""
+_BEYOND_ASCII = (
+    rf"(?<!\\)(?<!5c){_BACKSLASHES}u"
+    rf"(?P<four>d[89ab][0-9a-f]{{2}}{_BACKSLASHES}ud[c-f][0-9a-f]{{2}}|[0-9a-f]{{4}})"
+    rf"|(?P<bytes>{_PERCENT}(?:[cd][0-9a-f]{_NEXT}|e[0-9a-f]{_NEXT}{{2}}|f[0-7]{_NEXT}{{3}}))"
+    rf"|{_AMP}\#(?:x0*+(?P<hexa>[0-9a-f]{{2,6}})|0*+(?P<ten>[0-9]{{3,7}}));"
 )
 """An escape of a character beyond ASCII, which may be one that passes for a letter."""
-_ANY_ESCAPE = re.compile(_ESCAPE, re.IGNORECASE)
-_NO_LETTERS = bytes(code for code in range(128) if not chr(code).isalpha())
-_AS_LETTERS = bytes(range(256)).lower().replace(b"l", b"i")
-_BEGINS_ESCAPE = re.compile(r"\\u|%|&", re.IGNORECASE)
-_SUSPECT = re.compile(r"[<&%\\]")
-_BRACKET = re.compile(_LESS, re.IGNORECASE)
-_QUOTING = re.compile(rf"(?:{_LESS}|{_ESCAPE}|[^a-z])++", re.IGNORECASE)
-_QUOTING_BEFORE = re.compile(rf"{_QUOTING.pattern}\Z", re.IGNORECASE)
+_WORDS = rf"[^a-z\\%&]++|{_ESCAPE}|[^a-z]|(?P<letters>[a-z]++)"
+_QUOTING = rf"(?:{_LESS}|{_ESCAPE}|[^a-z])++"
 """A run without letters but for those of brackets and other escapes."""
-_BEFORE_NAME = re.compile(rf"(?s:.*)(?P<less>{_LESS}){_GAP}\Z", re.IGNORECASE)
-_SLASH = re.compile(rf"(?:/|{_PERCENT}2f|\\(?:u00|x)2f|{_AMP}(?:sol|\#47|\#x2f);)\Z", re.IGNORECASE)
-_OPENED = re.compile(rf"{_MORE}(?:{_GAP}[a-z]){{0,3}}{_GAP}\Z", re.IGNORECASE)
+_BEFORE_NAME = rf"(?s:.*)(?P<less>{_LESS}){_GAP}\Z"
+_SLASH = rf"(?:/|{_PERCENT}2f|\\(?:u00|x)2f|{_AMP}(?:sol|\#47|\#x2f);)\Z"
+_OPENED = rf"{_MORE}(?:{_GAP}[a-z]){{0,3}}{_GAP}\Z"
 """The end of a tag, with no more words behind it than an escape that was cut in two leaves."""
-_CLOSED = re.compile(rf"(?:{_ESCAPE}|[^a-z]){{0,32}}?{_MORE}", re.IGNORECASE)
-_MARKS = re.compile(r"[*`_~]*+(?=\\*\Z)")
-_PREFIX = re.compile(
-    r"^[ \t]*+(?:\d++[:.|)]?[ \t]++)?(?:[ \t>#/|*+-]|[^\x00-\x7f\w])*+\Z", re.MULTILINE
-)
+_CLOSED = rf"(?:{_ESCAPE}|[^a-z]){{0,32}}?{_MORE}"
+_MARKS = r"[*`_~]*+(?=\\*\Z)"
+_PREFIX = r"(?m:^)[ \t]*+(?:\d++[:.|)]?[ \t]++)?(?:[ \t>#/|*+-]|[^\x00-\x7f\w])*+\Z"
 """What is put before every line of a quotation."""
-_BLANKS = tuple(
-    (re.compile(line_break, re.IGNORECASE), re.compile(rf"(?:\s|{blank})*+", re.IGNORECASE))
-    for line_break, blank in (
-        (r"\\++n", r"\\++[nrt]"),
-        (rf"{_PERCENT}0a", rf"{_PERCENT}(?:0[9ad]|20)"),
-        (rf"{_AMP}\#(?:10|x0*+a);", rf"{_AMP}\#(?:9|10|13|32|x0*+(?:[9ad]|20));"),
-    )
+_BLANKS = (
+    (r"\\++n", r"\\++[nrt]"),
+    (rf"{_PERCENT}0a", rf"{_PERCENT}(?:0[9ad]|20)"),
+    (rf"{_AMP}\#(?:10|x0*+a);", rf"{_AMP}\#(?:9|10|13|32|x0*+(?:[9ad]|20));"),
 )
 """The ways of writing out a line break, and the blanks that each writes."""
-_WHITE = re.compile(r"\s*+")
+_BEGINS_ESCAPE = re.compile(r"\\u|%|&")
+_SUSPECT = re.compile(r"[<&%\\]")
+_NO_LETTERS = bytes(code for code in range(128) if not chr(code).isalpha())
+_AS_LETTERS = bytes(range(256)).lower().replace(b"l", b"i")
 _LONGEST_QUOTING = 96
 """Characters before a tag's name that are looked at as quoting."""
 _FARTHEST = 400
@@ -120,23 +114,17 @@ class BlockFinder:
 
     Attributes:
         name: The tag's name.
-        begun: The tag's name, or its beginning at the end of a text.
         known: The beginning of the statement.
-        headed: The end of the statement, with a heading behind it.
-        statement: The letters of the statement.
-        name_letters: What `name`,
-        known_letters: `known`
-        headed_letters: and `headed` cannot be found without.
+        headed: The end of the statement with each heading.
+        statement: The statement.
+        last_words: Its end.
     """
 
-    name: re.Pattern[str]
-    begun: re.Pattern[str]
-    known: re.Pattern[str]
-    headed: re.Pattern[str]
-    statement: str
-    name_letters: bytes
-    known_letters: bytes
-    headed_letters: bytes
+    name: bytes
+    known: bytes
+    headed: tuple[bytes, ...]
+    statement: bytes
+    last_words: bytes
 
     @classmethod
     def of(cls, tag: str, statement: str, headings: tuple[str, ...]) -> BlockFinder:
@@ -147,21 +135,14 @@ class BlockFinder:
             statement: What stands first in the block.
             headings: What may stand behind it.
         """
-        begun = ""
-        for letter in reversed(_letters(tag)):
-            begun = rf"(?:\Z|{letter}{_GAP if begun else ''}{begun})"
         words = statement.split()
-        last_words = _letters("".join(words[-_KNOWN_BY:]))
-        heads = "|".join(map(_spelled, headings))
+        last_words = _letters_of("".join(words[-_KNOWN_BY:]))
         return cls(
-            name=re.compile(_spelled(tag), re.IGNORECASE),
-            begun=re.compile(begun, re.IGNORECASE),
-            known=re.compile(_spelled("".join(words[:_KNOWN_BY])), re.IGNORECASE),
-            headed=re.compile(rf"{_spelled(last_words)}{_GAP}(?:{heads})", re.IGNORECASE),
-            statement=_letters(statement),
-            name_letters=_letters_of(tag),
-            known_letters=_letters_of("".join(words[:_KNOWN_BY])),
-            headed_letters=_letters_of(last_words),
+            name=_letters_of(tag),
+            known=_letters_of("".join(words[:_KNOWN_BY])),
+            headed=tuple(last_words + _letters_of(heading) for heading in headings),
+            statement=_letters_of(statement),
+            last_words=last_words,
         )
 
     def find(self, text: str) -> Iterator[tuple[int, int]]:
@@ -177,14 +158,15 @@ class BlockFinder:
         """
         shown = _folded(text)
         letters = _letters_of(shown)
-        if not (self.known_letters in letters or self.headed_letters in letters):
+        if not any(one in letters for one in (self.known, *self.headed)):
             return
+        spelled = _Spelled.of(shown)
         anchors = sorted(
-            (found.start(), found.end(), cut)
-            for pattern, cut in ((self.known, False), (self.headed, True))
-            for found in pattern.finditer(shown)
+            (start, end, words is not self.known)
+            for words in (self.known, *self.headed)
+            for start, end in spelled.find(words)
         )
-        tags = self._tags(shown)
+        tags = _tags(shown, spelled.find(self.name))
         ends = [tag.end for tag in tags]
         openings: list[tuple[int, int]] = []
         for said, inside, cut in anchors:
@@ -212,39 +194,30 @@ class BlockFinder:
 
     def _brackets(self, text: str) -> set[tuple[int, int]]:
         """The brackets before a name, or before what may be the beginning of one."""
-        floor = max(0, len(text) - _FARTHEST)
-        runs = [one.span() for one in _QUOTING.finditer(text, floor)]
-        runs = [run for run in runs if self.begun.match(text, run[1])]
-        if self.name_letters in _letters_of(text):
+        runs: list[tuple[int, int]] = []
+        tail = text[max(0, len(text) - _FARTHEST) :]
+        if len(_letters_of(tail[_last_suspect(tail) :])) < len(self.name) + len("u003c"):
+            runs += (
+                run.span()
+                for run in _compiled(_QUOTING).finditer(text, len(text) - len(tail))
+                if self.name.startswith(_letters_of(text[run.end() :]))
+            )
+        if self.name in _letters_of(text):
             floor = 0
-            for name in self.name.finditer(text):
-                run = _QUOTING_BEFORE.search(
-                    text, max(floor, name.start() - _FARTHEST), name.start()
-                )
+            for start, end in _Spelled.of(text).find(self.name):
+                run = _compiled(rf"{_QUOTING}\Z").search(text, max(floor, start - _FARTHEST), start)
                 runs += [run.span()] if run else []
-                floor = name.end()
-        return {bracket.span() for run in runs for bracket in _BRACKET.finditer(text, *run)}
-
-    def _tags(self, text: str) -> list[_Tag]:
-        tags: list[_Tag] = []
-        floor = 0
-        for name in self.name.finditer(text):
-            window = max(floor, name.start() - _LONGEST_QUOTING)
-            before = _BEFORE_NAME.match(text[window : name.start()])
-            if before:
-                closes = _SLASH.search(before[0], before.end("less")) is not None
-                tags.append(_Tag(window + before.start("less"), name.end(), closes))
-            floor = name.end()
-        return tags
+                floor = end
+        return {one.span() for run in runs for one in _compiled(_LESS).finditer(text, *run)}
 
     def _cut_opening(self, text: str, said: int) -> int:
         """Where what is left of the statement starts, given where its last words do."""
         start = said
-        left = self.statement[: -len(self.headed_letters)]
+        left = self.statement.removesuffix(self.last_words)
         for at in range(said - 1, max(-1, said - _LONGEST_STATEMENT), -1):
             if not left:
                 break
-            if text[at].lower() == left[-1]:
+            if _letters_of(text[at]) == left[-1:]:
                 left = left[:-1]
                 start = start if text[at - 1 : at].isalpha() else at
             elif text[at].isalpha():
@@ -252,17 +225,64 @@ class BlockFinder:
         return start
 
 
+@dataclass(frozen=True, slots=True)
+class _Spelled:
+    """The letters of a text, and where each stands."""
+
+    letters: bytes
+    places: array[int]
+
+    @classmethod
+    def of(cls, text: str) -> _Spelled:
+        places = array("L")
+        for word in _compiled(_WORDS).finditer(text):
+            if word["letters"]:
+                places.extend(range(*word.span()))
+        return cls(_letters_of(text), places)
+
+    def find(self, words: bytes) -> Iterator[tuple[int, int]]:
+        """Where each copy of some words starts and ends, whatever quoting put between letters."""
+        at = self.letters.find(words)
+        while at >= 0:
+            end = at + len(words)
+            yield self.places[at], self.places[end - 1] + 1
+            at = self.letters.find(words, end)
+
+
+def _tags(text: str, names: Iterator[tuple[int, int]]) -> list[_Tag]:
+    tags: list[_Tag] = []
+    floor = 0
+    for start, end in names:
+        window = max(floor, start - _LONGEST_QUOTING)
+        before = _compiled(_BEFORE_NAME).match(text[window:start])
+        if before:
+            closes = _compiled(_SLASH).search(before[0], before.end("less")) is not None
+            tags.append(_Tag(window + before.start("less"), end, closes))
+        floor = end
+    return tags
+
+
+@cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    """A pattern, when it is first needed: most texts hold no block, and these are large."""
+    return re.compile(pattern, re.IGNORECASE)
+
+
+def _last_suspect(text: str) -> int:
+    return max(map(text.rfind, "<&%\\"), default=-1) if text else -1
+
+
 def _folded(text: str) -> str:
     """A text of the same length in which letters are ASCII, those of escapes included."""
     if _BEGINS_ESCAPE.search(text):
-        text = _BEYOND_ASCII.sub(_unescaped, text)
+        text = _compiled(_BEYOND_ASCII).sub(_unescaped, text)
     return folded(text)
 
 
 def _letters_of(text: str) -> bytes:
     """The letters of a text without those of escapes, ``l`` as ``i``: quick to look through."""
     if _SUSPECT.search(text):
-        text = _ANY_ESCAPE.sub("", text)
+        text = _compiled(_ESCAPE).sub("", text)
     return text.encode("ascii", "ignore").translate(_AS_LETTERS, _NO_LETTERS)
 
 
@@ -284,7 +304,7 @@ def _opening(text: str, tag: _Tag, said: int) -> int | None:
     """Where a block starts, if nothing but the rest of its tag stands before the statement."""
     if tag.closes or said - tag.end > _LONGEST_ATTRIBUTES:
         return None
-    return tag.start if _OPENED.search(text[tag.end : said]) else None
+    return tag.start if _compiled(_OPENED).search(text[tag.end : said]) else None
 
 
 def _blocks(
@@ -307,29 +327,20 @@ def _blocks(
 def _with_quoting(text: str, start: int) -> int:
     """The start of a block with its marks and the prefix of its line."""
     floor = max(0, start - _LONGEST_QUOTING)
-    marks = _MARKS.search(text, floor, start)
+    marks = _compiled(_MARKS).search(text, floor, start)
     start = marks.start() if marks else start
-    prefix = _PREFIX.search(text, floor, start)
+    prefix = _compiled(_PREFIX).search(text, floor, start)
     return prefix.start() if prefix else start
 
 
 def _end(text: str, start: int, closing: _Tag) -> int:
     """The end of a block with its marks and the blanks behind it."""
-    closed = _CLOSED.match(text, closing.end)
+    closed = _compiled(_CLOSED).match(text, closing.end)
     end = closed.end() if closed else closing.end
-    marks = _MARKS.search(text, max(0, start - _LONGEST_QUOTING), start)
+    marks = _compiled(_MARKS).search(text, max(0, start - _LONGEST_QUOTING), start)
     if marks and text.startswith(marks[0], end):
         end += len(marks[0])
     quoted = text[start : start + _LONGEST_ATTRIBUTES]
-    blanks = next((blank for written, blank in _BLANKS if written.search(quoted)), _WHITE)
-    behind = blanks.match(text, end)
+    blank = next((blank for line, blank in _BLANKS if _compiled(line).search(quoted)), r"\s")
+    behind = _compiled(rf"(?:\s|{blank})*+").match(text, end)
     return behind.end() if behind else end
-
-
-def _letters(text: str) -> str:
-    return "".join(re.findall("[a-z]", text.lower()))
-
-
-def _spelled(text: str) -> str:
-    """A pattern of a text's letters, whatever quoting put between them."""
-    return _GAP.join("[il]" if letter in "il" else letter for letter in _letters(text))
