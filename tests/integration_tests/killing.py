@@ -249,7 +249,7 @@ def _compare(url: str, banks: Sequence[str], logs: Sequence[Path], report: Repor
     allowed, acknowledged = _expected(logs)
     found: dict[Said, list[int]] = defaultdict(list)
     said_at: dict[str, list[tuple[int, str]]] = defaultdict(list)
-    for memory in (memory for bank in banks for memory in _memories(url, bank)):
+    for memory in (memory for bank in banks for memory in memories(url, bank)):
         said = [(m[2], int(m[1]), int(m[3])) for m in _SENTENCE.finditer(memory["text"])]
         numbers = [number for _, number, _ in said]
         if numbers != sorted(numbers) or len({thread for thread, _, _ in said}) != 1:
@@ -296,7 +296,7 @@ def _name(said: Said) -> str:
     return f"{said[1]} of {said[0]}"
 
 
-def _memories(url: str, bank: str) -> Iterator[dict[str, Any]]:
+def memories(url: str, bank: str) -> Iterator[dict[str, Any]]:
     """All that a bank holds; the bank is at rest, so that no page repeats another."""
     seen, total = 0, 1
     while seen < total:

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
+import shutil
 import signal
 import subprocess
 import sys
+import threading
+import time
 
+import psutil
 import pytest
-from http_relay import relaying_requests
-from killing import kill_workers
+from http_relay import relaying_requests, wait_until
+from killing import kill_workers, memories
 from langchain_core.messages import AIMessage, HumanMessage
 from remembering import open_memory, stored
 
+from langchain_hindsight.embedded import EmbeddedHindsight
+from langchain_hindsight.embedded.lease import State
 from langchain_hindsight.outbox import delivery, leases
 
 needs_signals = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such signals")
@@ -100,3 +107,79 @@ def test_a_signal_during_a_flush_ends_the_process_and_loses_nothing(
             memory.retain(talk(2), thread_id="t")
             assert not memory.flush(60).timed_out
     assert sorted(stored(hindsight_url, bank_id)) == expected(2)
+
+
+@pytest.mark.parametrize("hours", [-24, 24])
+@pytest.mark.parametrize("fault", ["reset before", "reset after", "503"])
+@pytest.mark.usefixtures("_no_long_waits")
+def test_a_clock_that_is_set_while_requests_fail_holds_nothing_up(
+    hindsight_url, bank_id, monkeypatch, fault, hours
+):
+    """What was to be tried again in a minute is not left until the old time comes again."""
+    with (
+        relaying_requests(hindsight_url) as relay,
+        open_memory(relay.url, bank_id) as memory,
+    ):
+        memory.retain(talk(1), thread_id="t")
+        assert not memory.flush(60).timed_out
+        relay.fault = fault
+        memory.retain(talk(2), thread_id="t")
+        relay.wait_for_faults(2)
+        now = time.time
+        monkeypatch.setattr(time, "time", lambda: now() + hours * 3600)
+        relay.fault = None
+        memory.retain(talk(3), thread_id="t")
+        wait_until(lambda: memory.status().delivered == 6)  # by itself: a flush would hurry it
+    assert sorted(stored(hindsight_url, bank_id)) == expected(3)
+
+
+@pytest.fixture
+def own_server(servers_folder, bank_id):
+    """A server to be killed, which nobody shares."""
+    folder = servers_folder / bank_id
+    with EmbeddedHindsight(folder, env={"HINDSIGHT_API_LLM_PROVIDER": "none"}) as server:
+        yield server, folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def kill_server(folder):
+    """End the server and all that it started, as the system does when memory runs out."""
+    supervisor = psutil.Process(State.read(folder).supervisor.pid)
+    for process in [supervisor, *supervisor.children(recursive=True)]:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.usefixtures("_no_long_waits")
+def test_a_server_that_is_killed_under_load_and_started_again_is_given_all_once(
+    own_server, bank_id
+):
+    server, folder = own_server
+    turns, stop = 0, threading.Event()
+    url = server.url
+    with open_memory(url, bank_id) as memory:
+
+        def keep_talking():
+            nonlocal turns
+            while not stop.is_set():
+                assert memory.retain(talk(turns + 1), thread_id="t").status == "queued"
+                turns += 1
+                stop.wait(0.3)
+
+        talking = threading.Thread(target=keep_talking)
+        talking.start()
+        try:
+            wait_until(lambda: memory.status().delivered >= 4)
+            kill_server(folder)
+            away = turns
+            wait_until(lambda: memory.status().last_error is not None and turns > away + 3)
+            assert server.start() == url
+            wait_until(lambda: memory.status().delivered > 2 * away, timeout=120)
+        finally:
+            stop.set()
+            talking.join()
+        assert not memory.flush(120).timed_out
+        assert memory.status().dead == 0
+        found = [memory["text"] for memory in memories(url, bank_id)]
+    assert sorted(found) == expected(turns)
