@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from html import escape
 from typing import TYPE_CHECKING, Any
 
 from langchain_hindsight.errors import HindsightError
@@ -148,49 +147,13 @@ class RecallResult:
         return f"RecallResult({self.receipt()})"
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Two bars, used of limit, with the memories under them."""
-        from rich.padding import Padding
-        from rich.progress_bar import ProgressBar
-        from rich.table import Table
-        from rich.text import Text
+        """A bar a bank, used of limit, with the memories under it; for terminals."""
+        from langchain_hindsight.recall_view import as_rich
 
-        if not self.banks:
-            yield Text(self.reason or "No bank took part.", style="dim")
-        for role, bank in self.banks.items():
-            row = Table.grid(padding=(0, 1))
-            row.add_row(
-                Text(f"{role.capitalize():<8}", style="bold"),
-                ProgressBar(total=max(bank.limit, 1), completed=bank.tokens, width=24),
-                Text(f"{bank.tokens} of {bank.limit} tokens", style="dim"),
-                Text(str(bank.error), style="red") if bank.error else "",
-            )
-            yield row
-            for memory in bank.memories:
-                yield Padding(Text(f"- {memory.text}"), (0, 0, 0, 9))
+        yield from as_rich(self)
 
     def _repr_html_(self) -> str:
-        """Two bars, used of limit, with the memories under them; for notebooks."""
-        parts = [_bank_html(role, bank) for role, bank in self.banks.items()]
-        if not parts:
-            parts = [f"<em>{escape(self.reason or 'No bank took part.')}</em>"]
-        return f'<div style="font-family:sans-serif;max-width:48em">{"".join(parts)}</div>'
+        """A bar a bank, used of limit, with the memories under it; for notebooks."""
+        from langchain_hindsight.recall_view import as_html
 
-
-_BAR_COLOR = {"project": "#2f6f9f", "life": "#9f5f2f"}
-
-
-def _bank_html(role: str, bank: BankRecall) -> str:
-    share = min(100.0, 100.0 * bank.tokens / bank.limit) if bank.limit else 0.0
-    items = "".join(f"<li>{escape(memory.text)}</li>" for memory in bank.memories)
-    if bank.error is not None:
-        items += f'<li style="color:#b00020">{escape(str(bank.error))}</li>'
-    return (
-        f'<div style="margin:.4em 0"><b>{escape(role.capitalize())}</b> '
-        f"<code>{escape(bank.bank_id or 'no bank')}</code> "
-        f'<span style="opacity:.7">{bank.tokens} of {bank.limit} tokens, '
-        f"{bank.elapsed_ms:.0f} ms</span>"
-        '<div style="background:rgba(128,128,128,.25);border-radius:3px;height:8px">'
-        f'<div style="background:{_BAR_COLOR[role]};border-radius:3px;height:8px;'
-        f'width:{share:.1f}%"></div></div>'
-        f'<ul style="margin:.3em 0 .3em 1.2em;padding:0">{items}</ul></div>'
-    )
+        return as_html(self)

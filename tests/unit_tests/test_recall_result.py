@@ -79,3 +79,38 @@ def test_a_terminal_shows_a_bar_and_the_memories_of_each_bank():
     assert "40 of 800 tokens" in shown
     assert "We deploy on <b>Fridays</b>." in shown
     assert "The Life Bank is away." in shown
+
+
+HOSTILE = '<script>alert("x")</script> [red]&amp;[/red] \x1b[31m\u202egnol\u202c\x07'
+
+
+@pytest.mark.parametrize("where", ["memory", "bank_id", "error", "dropped"])
+def test_no_view_lets_what_it_shows_become_markup_or_turn_the_terminal(where):
+    bank = BankRecall(
+        HOSTILE if where == "bank_id" else "coding",
+        (RecalledMemory("m-1", HOSTILE),) if where == "memory" else (),
+        dropped={HOSTILE: 1} if where == "dropped" else {},
+        error=HindsightError(HOSTILE) if where == "error" else None,
+    )
+    html = RecallResult(project=bank)._repr_html_()
+    assert "<script" not in html
+    assert "&lt;script&gt;" in html
+    out = StringIO()
+    Console(file=out, width=200, force_terminal=True, no_color=True).print(
+        RecallResult(project=bank)
+    )
+    shown = out.getvalue()
+    assert "[red]" in shown
+    for one in ("\x1b[31m", "\u202e", "\x07"):
+        assert one not in shown
+        assert one not in html
+
+
+def test_the_views_tell_the_day_what_is_an_observation_and_what_was_left_out():
+    observed = RecalledMemory("m-2", "Deploys are on Fridays.", "observation", date=DATE)
+    result = RecallResult(project=BankRecall("coding", (observed,), dropped={"over_limit": 2}))
+    out = StringIO()
+    Console(file=out, width=80).print(result)
+    assert "2026-03-01 observation Deploys are on Fridays." in out.getvalue()
+    for view in (out.getvalue(), result._repr_html_()):
+        assert "left out: 2 over limit" in view
