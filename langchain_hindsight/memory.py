@@ -501,6 +501,8 @@ class DualBankMemory:
             return RecallResult(reason="The memory mode of this run is 'ignored'.")
         if not self.settings.recall.enabled:
             return RecallResult(reason="Recall is switched off (recall.enabled).")
+        if not self.settings.switches.project and not self.has_life:
+            return RecallResult(reason="No bank takes part.")
         project = life = None
         if self.settings.switches.project:
             project = self._said(caller, _or_error(lambda: self._banks.project(caller.values)))

@@ -283,6 +283,33 @@ def test_a_life_bank_that_was_never_named_is_left_out_and_said_to_be(asked, capl
     assert "set banks.life.bank_id" in caplog.text
 
 
+@pytest.mark.parametrize("profile", ["global-only", "user-only", "life-only"])
+@pytest.mark.parametrize("bank", [{}, {"bankId": " "}, {"bankId": None, "enabled": True}])
+async def test_a_life_bank_alone_that_was_never_named_leaves_no_bank_and_no_error(
+    profile, bank, caplog
+):
+    settings = older({"profile": profile, "banks": {"user": bank, "project": {"bankId": "p"}}})
+    memory = DualBankMemory(settings=settings)
+    assert "set banks.life.bank_id" in caplog.text
+    said = [("human", "We deploy on Fridays."), ("ai", "Noted.")]
+    for receipt in (memory.retain(said, "t"), await memory.aretain(said, "t")):
+        assert (receipt.status, receipt.reason) == ("skipped", "The Project Bank takes no part.")
+    for result in (memory.recall("When?"), await memory.arecall("When?")):
+        assert (result.text, result.reason) == ("", "No bank takes part.")
+
+
+@pytest.mark.parametrize("profile", ["global-only", "user-only"])
+def test_a_life_bank_alone_that_is_named_elsewhere_takes_part_alone(profile, monkeypatch):
+    monkeypatch.setenv("HINDSIGHT_BANKS__LIFE__BANK_ID", "life")
+    for memory in (
+        DualBankMemory(settings=older({"profile": profile})),
+        DualBankMemory(life_bank="life", settings=older({"profile": profile})),
+    ):
+        switches = memory.settings.switches
+        assert (switches.project, switches.automatic_retain) == (False, False)
+        assert memory.has_life
+
+
 @pytest.mark.parametrize("name", ["TEAM_KEY", "env:TEAM_KEY"])
 def test_a_reference_to_the_keys_variable_stays_one(monkeypatch, name):
     monkeypatch.setenv("TEAM_KEY", "k")
