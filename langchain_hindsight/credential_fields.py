@@ -179,7 +179,8 @@ class _Value:
     quoted: bool
 
 
-def _lowered(text: str) -> str:
+def lowered(text: str) -> str:
+    """A text in lower case, every character where it was."""
     # The one character whose lower case is longer would shift every position behind it.
     return text.replace("\u0130", "I").lower()
 
@@ -191,7 +192,7 @@ def kind_of_name(name: str) -> str | None:
         name: A key of a mapping, such as `apiKey`, `DB_PASSWORD` or `Authorization`.
     """
     name = name.strip()[-128:]
-    for core in _CORE.finditer(_lowered(name)):
+    for core in _CORE.finditer(lowered(name)):
         group = _group(name, core)
         if group and _WHOLE_SUFFIX.match(name, core.end()):
             return None if _is_other(group, name[: core.start()]) else _KINDS[group]
@@ -246,7 +247,7 @@ def mask_fields(text: str) -> str:
     """Mask every credential in `text` that is known by the name before it."""
     parts: list[str] = []
     kept = at = 0
-    for core in _CORE.finditer(_lowered(text)):
+    for core in _CORE.finditer(lowered(text)):
         if core.start() < at or not (group := _group(text, core)):
             continue
         tail = _TAIL.match(text, core.end())

@@ -1,13 +1,19 @@
 """Credentials known by where they stand: a URL, a header, a cookie, a query, a command's flag.
 
 Promises: only the credential is masked; its scheme, user and host stay; linear time.
+
+Most texts hold none, and are seen to hold none by plain substrings. Where one stands, the patterns
+that stay within a line look at its line alone, and the others begin with a letter in both cases,
+which `re` skips to: it does not skip where case is ignored or where a pattern begins by looking
+behind.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable, Iterator
 
-from langchain_hindsight.credential_fields import OTHER_TOKENS, kind_of_name
+from langchain_hindsight.credential_fields import OTHER_TOKENS, kind_of_name, lowered
 from langchain_hindsight.credential_values import (
     CODE,
     MARKER,
@@ -31,19 +37,19 @@ _GENERIC = re.compile(
 )
 
 _HEADER = re.compile(
-    r"""(?ix)
-    (?P<name> authorization \\{0,7}["']?\]? [\x20\t]{0,8} (?:[:=,]|=>) [\x20\t]{0,8}
-      (?:[fb]?\\{0,7}["'])? )
-    (?P<scheme> (?:bearer|basic|token|digest|apikey|api-key|ssws|key|jwt|negotiate|oauth|bot
+    r"""(?x)
+    (?P<name> [Aa](?i:uthorization \\{0,7}["']?\]? [\x20\t]{0,8} (?:[:=,]|=>) [\x20\t]{0,8}
+      (?:[fb]?\\{0,7}["'])? ) )
+    (?i: (?P<scheme> (?:bearer|basic|token|digest|apikey|api-key|ssws|key|jwt|negotiate|oauth|bot
       |aws4-hmac-sha256|genie-?key|splunk|sharedkey|pve(?:api)?token)[\x20\t=]{1,8} )?
     (?P<value> (?:[a-z]{1,24}=\\?"[^"\r\n\\]{0,512}\\?"(?:,[ ]?)?){1,16}
       | [^\s"'`<>\\,;)}\]\u2e80-\u9fff\uff00-\uffef]++
-        (?:,\s?[\w-]{1,24}=[^\s"'`\\,]{1,512}){0,12} )
+        (?:,\s?[\w-]{1,24}=[^\s"'`\\,]{1,512}){0,12} ) )
     """
 )
 
 _BEARER = re.compile(
-    r"(?ia)(?P<name>(?<![A-Za-z])(?:bearer|basic)(?:[ \t]{1,8}|%20|\+))"
+    r"(?a)(?P<name>[Bb](?<![A-Za-z].)(?i:earer|asic)(?:[ \t]{1,8}|%20|\+))"
     r"(?P<value>[A-Za-z0-9._~+/=%-]{8,})"
 )
 
@@ -92,27 +98,28 @@ _ARGUMENT = re.compile(
     """
 )
 
-_ARGUMENT_WORDS = (
-    *("vault login ", "gh secret set ", " -b ", " --cookie ", ":thin:", "%3d", "new string("),
-    *('"auth', "|| '", '|| "', "?? '", '?? "', " or '", ' or "'),
-    *("one-time ", "verification ", "security ", "2fa ", "otp ", "login code", "login p"),
-    *(
-        f"{what} {who} "
-        for what in ("key", "token", "secret", "password")
-        for who in ("you", "we", "i", "they")
-    ),
+_CREDENTIALS = ("key", "token", "secret", "password")
+_ELSE = ("|| '", '|| "', "?? '", '?? "', " or '", ' or "')
+_PROMISES = tuple(f"{it} {who} " for it in _CREDENTIALS for who in ("you", "we", "i", "they"))
+_CODES = (" code", " password", " pin")
+# One of the words stands in every such place, and one of those before them is never far.
+_ARGUMENT_WORDS: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
+    (("",), ("vault login ", "gh secret set ", " -b ", " --cookie ", ":thin:", '"auth')),
+    (_CREDENTIALS, ("%3d", "new string(", *_ELSE, *_PROMISES)),
+    (_CODES, ("one-time ", "verification ", "security ", "2fa ", "otp ", "login code", "login p")),
 )
-"""One of these is in every such place: looking for each is much quicker than the pattern."""
+_LOGIN_WORDS = ("auth=", "auth =", "auth(", "login(")
 _COLUMNS = re.compile(r":[0-9]{2,5}:[\w*-]{1,64}:")
 
 # A value that stands before its name, as in a list of variables whose keys are in another order.
 _VALUE_FIRST = re.compile(
-    r"""(?ix)
-    (?<![a-z]) (?P<name> val(?:ue)? \\{0,7}["']? [\x20\t]{0,8} [:=] [\x20\t]{0,8} \\{0,7}["']? )
-    (?P<value> [^\s"'<>,;\\]{3,256} )
+    r"""(?x)
+    (?P<name> [Vv](?i:(?<![a-z].)al(?:ue)? \\{0,7}["']? [\x20\t]{0,8} [:=] [\x20\t]{0,8}
+      \\{0,7}["']? ) )
+    (?i: (?P<value> [^\s"'<>,;\\]{3,256} )
     (?P<rest> \\{0,7}["']? ,? (?:\s|\\n){0,40} (?:type=["'][a-z]{1,16}["']\s)?
       \\{0,7}["']? (?:name|key) \\{0,7}["']? [\x20\t]{0,8} [:=] [\x20\t]{0,8} \\{0,7}["']?
-      (?P<of> [\w.-]{1,64} ) )
+      (?P<of> [\w.-]{1,64} ) ) )
     """
 )
 
@@ -124,12 +131,12 @@ _EXPLICIT = re.compile(
 
 _URL_USER = (
     re.compile(
-        r"""(?x)(?:(?<=http)|(?<=https)):// (?P<user> [^\s/?\#@:"'`<>\\|]{0,256} )"""
+        r"""(?x)://(?:(?<=http://)|(?<=https://)) (?P<user> [^\s/?\#@:"'`<>\\|]{0,256} )"""
         rf"""(?: : (?P<value> {_PORT} [^\s"'`>\\/?\#]{{1,256}} ) )? @ (?=[A-Za-z0-9\[$\{{<%_-])"""
     ),
     # A database's URL may hold unescaped what it should have escaped.
     re.compile(
-        r"""(?x)(?<!http)(?<!https):// (?P<user> [^\s/?\#@:"'`<>\\|]{0,256} )"""
+        r"""(?x)://(?<!http://)(?<!https://) (?P<user> [^\s/?\#@:"'`<>\\|]{0,256} )"""
         rf"""(?: : (?P<value> {_PORT} [^\s"'`>\\]{{1,256}} ) )? @ (?=[A-Za-z0-9\[$\{{<%_-])"""
     ),
 )
@@ -157,6 +164,8 @@ _FLAGS = {
         r"""[ \t]-U[ \t]?(?P<q>\\?["']?)[^\s%"']{1,128}%(?P<value>[^\s"'\\]{1,256})"""
     ),
 }
+
+_ANY_FLAG = re.compile(r"[ \t]-(?:[pPawU]|[A-Za-z]{0,6}u|-(?:user|proxy-user|auth))")
 
 _FLAG_OF = {
     "mysql": "glued", "mysqldump": "glued", "mysqladmin": "glued", "mysqlimport": "glued",
@@ -295,24 +304,65 @@ def _mask_commands(text: str) -> str:
     return "".join(parts) + text[kept:] if parts else text
 
 
+def _mask_lines(
+    text: str,
+    words: Iterable[str],
+    pattern: re.Pattern[str],
+    replace: Callable[[re.Match[str]], str],
+) -> str:
+    """Replace in the lines alone that hold one of the words: for patterns that stay within one."""
+    low = lowered(text)
+    parts: list[str] = []
+    kept = 0
+    for start in sorted({start for word in words for start in _lines_with(low, word)}):
+        end = text.find("\n", start)
+        end = len(text) if end < 0 else end
+        parts += text[kept:start], pattern.sub(replace, text[start:end])
+        kept = end
+    return "".join(parts) + text[kept:] if parts else text
+
+
+def _lines_with(text: str, word: str) -> Iterator[int]:
+    """Where each line with a word starts."""
+    line = 0
+    while (found := text.find(word, line)) >= 0:
+        yield text.rfind("\n", line, found) + 1 or line
+        line = text.find("\n", found) + 1
+        if not line:
+            return
+
+
 def mask_places(text: str) -> str:
     """Mask every credential in `text` that is known by where it stands."""
     if "://" in text:
         text = _mask_urls(text)
-    lowered = text.lower()
-    if "authorization" in lowered or "bearer" in lowered or "basic " in lowered:
+    low = lowered(text)
+    if "authorization" in low or "bearer" in low or "basic " in low:
         text = _HEADER.sub(_masked_header, text)
         text = _BEARER.sub(_masked_bearer, text)
-    if "auth" in lowered or "login(" in lowered:
-        text = _LOGIN.sub(_masked_login, text)
-    if "cookie" in lowered:
-        text = _COOKIE.sub(_masked_cookie, text)
+    if "auth" in low or "login(" in low:
+        text = _mask_lines(text, _LOGIN_WORDS, _LOGIN, _masked_login)
+    if "cookie" in low:
+        text = _mask_lines(text, ("cookie",), _COOKIE, _masked_cookie)
     if "=" in text and ("?" in text or "&" in text):
         text = _QUERY.sub(_masked_query, text)
-    if any(word in lowered for word in _ARGUMENT_WORDS) or _COLUMNS.search(text):
+    if _COLUMNS.search(text):
         text = _ARGUMENT.sub(_masked_argument, text)
-    if "val" in lowered and ("name" in lowered or "key" in lowered):
+    elif words := _argument_words(low):
+        text = _mask_lines(text, words, _ARGUMENT, _masked_argument)
+    if "val" in low and ("name" in low or "key" in low):
         text = _VALUE_FIRST.sub(_masked_value_first, text)
-    if " -" in text and _COMMANDS.search(text):
+    if " -" in text and _ANY_FLAG.search(text):
         text = _mask_commands(text)
     return text
+
+
+def _argument_words(low: str) -> list[str]:
+    """The words in a text that may mark a place which no name marks."""
+    return [
+        word
+        for beside, words in _ARGUMENT_WORDS
+        if any(one in low for one in beside)
+        for word in words
+        if word in low
+    ]

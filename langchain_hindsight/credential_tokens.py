@@ -1,7 +1,7 @@
 """Credentials that give themselves away by their own shape: `ghp_…`, `AKIA…`, a JWT.
 
-Promises: the time taken grows linearly with the text, whatever it holds; a text with none of the
-anchors below costs one substring search for each; what stands beside a credential stays as it was.
+Promises: the time taken grows linearly with the text, whatever it holds; only the shapes of which
+an anchor stands in the text are looked for; what stands beside a credential stays as it was.
 Boundaries are ASCII, never a word boundary, so that a token glued to Chinese text is found.
 """
 
@@ -250,6 +250,19 @@ _SHAPED: tuple[tuple[str, str, str], ...] = (
     ),
 )
 
+# A sign that stands in most texts is no anchor without what the shape has behind it.
+_BEHIND = {
+    ":": re.compile(r":[A-Za-z0-9_-]{35}"),
+    ".": re.compile(r"\.[A-Za-z0-9_-]{6}\.[A-Za-z0-9_-]{27}"),
+    "-": re.compile(r"-[0-9a-f]{8}-[0-9a-f]{8}"),
+    "-4": re.compile(r"-4[0-9a-f]{3}-"),
+    "-us": re.compile(r"-us[0-9]"),
+    "/": re.compile(r"/[0-9]{16}"),
+    "bot": re.compile(r"bot[0-9]{8}"),
+    "pat": re.compile(r"pat[A-Za-z0-9]{14}\."),
+    "SK": re.compile(r"SK[0-9a-f]{32}"),
+}
+
 _WRAP = re.compile(
     r"""["'`]?[ \t]{0,40}[+.\\]?[ \t]{0,8}(?:\r?\n|\\{1,4}r?\\{0,3}n)"""
     r"""(?:[ \t]{0,40}```[a-z]{0,12}[ \t]{0,8}\r?\n){0,2}[ \t>|+]{0,40}["'`]?"""
@@ -265,6 +278,8 @@ class _Prefixed:
     kind: str
     anchors: tuple[str, ...]
     head: re.Pattern[str]
+    """The anchors alone: a pattern that begins with what stands to the left is slow to search."""
+    left: re.Pattern[str]
     body: re.Pattern[str]
     least: int
     whole: int
@@ -272,9 +287,9 @@ class _Prefixed:
 
 def _prefixed(kind: str, prefixes: str, body: str, least: int, whole: int) -> _Prefixed:
     anchors = tuple(sorted(prefixes.split(), key=len, reverse=True))
-    left = _LEFT_OF_DATA if kind in _CHANCE else _LEFT
-    head = re.compile(f"{left}(?:{'|'.join(map(re.escape, anchors))})")
-    return _Prefixed(kind, anchors, head, re.compile(f"[{body}]*+"), least, whole)
+    head = re.compile("|".join(map(re.escape, anchors)))
+    left = re.compile(_LEFT_OF_DATA if kind in _CHANCE else _LEFT)
+    return _Prefixed(kind, anchors, head, left, re.compile(f"[{body}]*+"), least, whole)
 
 
 _PREFIXED_SHAPES = tuple(_prefixed(*row) for row in _PREFIXED)
@@ -284,6 +299,21 @@ _SHAPES = tuple(
 )
 
 _ANY_HEAD = re.compile("|".join(re.escape(a) for shape in _PREFIXED_SHAPES for a in shape.anchors))
+
+
+# Nearly every anchor has a sign in it. What ends with the first one tells which may be in a text.
+_SIGN = re.compile(r"[-_.](?<=(...))", re.DOTALL)
+
+
+def _ending(anchor: str) -> str:
+    sign = _SIGN.search(anchor)
+    return sign[1] if sign else ""
+
+
+_BY_ENDING: dict[str, list[tuple[str, int]]] = {}
+for _at, _shape in enumerate(_PREFIXED_SHAPES):
+    for _anchor in _shape.anchors:
+        _BY_ENDING.setdefault(_ending(_anchor), []).append((_anchor, _at))
 
 
 def _has_both(body: str) -> bool:
@@ -297,17 +327,23 @@ def mask_tokens(text: str) -> str:
     if "eyJ" in text:
         text = _mask_bodies(text, _JWT, _is_jwt)
     for kind, anchors, pattern in _SHAPES:
-        for anchor in anchors:
-            if anchor in text:
-                text = _mask_shape(text, kind, pattern)
-                break
-    for shape in _PREFIXED_SHAPES:
-        for anchor in shape.anchors:
-            if anchor in text:
-                accept = _has_both if shape.kind in _UNMISTAKABLE else is_generated
-                text = _mask_bodies(text, shape, accept)
-                break
+        if any(_stands(anchor, text) for anchor in anchors):
+            text = _mask_shape(text, kind, pattern)
+    for shape in _possible(text):
+        accept = _has_both if shape.kind in _UNMISTAKABLE else is_generated
+        text = _mask_bodies(text, shape, accept)
     return text
+
+
+def _stands(anchor: str, text: str) -> bool:
+    return anchor in text and (anchor not in _BEHIND or _BEHIND[anchor].search(text) is not None)
+
+
+def _possible(text: str) -> list[_Prefixed]:
+    """The shapes of which an anchor stands in a text, in their order; a mask adds none to it."""
+    endings = _BY_ENDING.keys() & {"", *_SIGN.findall(text)}
+    found = {at for end in endings for anchor, at in _BY_ENDING[end] if anchor in text}
+    return [_PREFIXED_SHAPES[at] for at in sorted(found)]
 
 
 def _mask_shape(text: str, kind: str, pattern: re.Pattern[str]) -> str:
@@ -322,6 +358,9 @@ def _mask_bodies(text: str, shape: _Prefixed, accept: Callable[[str], bool]) -> 
     parts: list[str] = []
     kept = at = 0
     while head := shape.head.search(text, at):
+        if not shape.left.match(text, head.start()):
+            at = head.start() + 1
+            continue
         at, secret = _read_body(text, shape, head.end())
         if len(secret) < shape.least or not accept(secret) or is_template(secret):
             # Nothing inside a run that is no secret is one, so the search goes on behind it.
@@ -365,7 +404,8 @@ def _continues(piece: str, *, alone: bool, complete: bool) -> bool:
 _JWT = _Prefixed(
     "jwt",
     ("eyJ",),
-    re.compile(_LEFT + "eyJ"),
+    re.compile("eyJ"),
+    re.compile(_LEFT),
     re.compile(r"[A-Za-z0-9_.-]*+"),
     20,
     4000,
