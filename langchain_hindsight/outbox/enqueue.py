@@ -154,7 +154,8 @@ def _rows(
     rows = []
     for one in work.fresh:
         seq += 1
-        name = one.message_id if one.message_id not in ids else None
+        is_named = one.message_id not in ids and one.index not in work.news.unnamed
+        name = one.message_id if is_named else None
         if name is None:
             if one.fingerprint not in seen and not last_seq:
                 seen[one.fingerprint] = 0

@@ -74,6 +74,8 @@ class News:
     follows: Mapping[int, int] = field(default_factory=dict)
     """The known message that a fresh one follows on, where that is no fresh one."""
     length: int = 0
+    unnamed: frozenset[int] = frozenset()
+    """Fresh ones whose id is another message's already, so that it does not name them."""
 
 
 @dataclass(slots=True)
@@ -82,12 +84,20 @@ class _Read:
 
     transcript: Transcript
     start: int = 0
+    found: dict[int, Known] = field(default_factory=dict)
+    """What has each id that is known."""
     known: dict[int, Known] = field(default_factory=dict)
+    """The same, where the message is that one too, as it was or edited."""
 
     @property
     def last(self) -> int:
         """The position of the last message known by its id; -1 where there is none."""
         return max(self.known, default=-1)
+
+    def is_known(self, index: int) -> bool:
+        """Whether a message is known: it stands for itself, or is one with its id and words."""
+        found = self.found.get(index)
+        return index in self.known or bool(found and found.fingerprint == self.fingerprint(index))
 
     def speech(self, start: int, end: int) -> list[int]:
         """The positions of what was said, in a part of what was read."""
@@ -133,7 +143,8 @@ def whats_new(transcript: Transcript, thread: Thread | None, *, keep: bool = Tru
     first = next((index for index in fresh if index >= place.start), None)
     if first is not None and place.seq is not None:
         follows[first] = place.seq
-    return News(tuple(fresh), edited, follows, fresh[-1] + 1 if fresh else thread.length)
+    length = fresh[-1] + 1 if fresh else thread.length
+    return News(tuple(fresh), edited, follows, length, frozenset(read.found.keys() & fresh))
 
 
 def _read_back(transcript: Transcript, thread: Thread) -> _Read:
@@ -144,7 +155,8 @@ def _read_back(transcript: Transcript, thread: Thread) -> _Read:
         end, read.start = read.start, max(0, read.start - size)
         ids = {at: name for at in range(read.start, end) if (name := transcript.message_id(at))}
         found = thread.by_id(list(ids.values())) if ids else {}
-        read.known.update(_by_position(read, {a: found[n] for a, n in ids.items() if n in found}))
+        read.found.update({at: found[name] for at, name in ids.items() if name in found})
+        read.known = _by_position(read, thread)
         for index in reversed(read.speech(read.start, end)):
             in_a_row = in_a_row + 1 if index in read.known else 0
             lines += bool(read.known)
@@ -156,13 +168,35 @@ def _read_back(transcript: Transcript, thread: Thread) -> _Read:
     return read
 
 
-def _by_position(read: _Read, found: dict[int, Known]) -> dict[int, Known]:
-    """What is known by id; an id that stands on two messages is that of the one it was."""
-    owners = {known.seq: at for at, known in [*found.items(), *read.known.items()]}
-    for index, known in found.items():
-        if read.fingerprint(index) == known.fingerprint:
+def _by_position(read: _Read, thread: Thread) -> dict[int, Known]:
+    """What is known by id; an id that stands on several messages is that of the one it was.
+
+    Some servers give all their answers one id. What has the id of another message, and neither its
+    words nor its place, is no edit of it.
+    """
+    owners: dict[int, int] = {}
+    for index, known in sorted(read.found.items()):
+        at = owners.get(known.seq)
+        if at is None or read.fingerprint(at) != known.fingerprint:
             owners[known.seq] = index
-    return {index: known for index, known in found.items() if owners[known.seq] == index}
+    mine = {index: read.found[index] for index in sorted(owners.values())}
+    return {
+        index: known
+        for index, known in mine.items()
+        if read.fingerprint(index) == known.fingerprint
+        or _is_in_its_place(read, thread, mine, index)
+    }
+
+
+def _is_in_its_place(read: _Read, thread: Thread, mine: Mapping[int, Known], index: int) -> bool:
+    """Whether what was said right before a message of other words does not belie its id."""
+    before, _ = next(read.transcript.speech(index), (-1, None))
+    if before < read.start:
+        return True
+    if before in mine:
+        return mine[before].seq < mine[index].seq
+    earlier = [one for one in thread.tail(WINDOW) if one.seq < mine[index].seq]
+    return not earlier or earlier[-1].fingerprint == read.fingerprint(before)
 
 
 def _place(read: _Read, thread: Thread) -> _Place:
@@ -177,7 +211,7 @@ def _place(read: _Read, thread: Thread) -> _Place:
 
 def _missed(read: _Read, thread: Thread) -> dict[int, int | None]:
     """What was said before the last known message, and is known by neither id nor place."""
-    unknown = [at for at in read.speech(read.start, read.last) if at not in read.known]
+    unknown = [at for at in read.speech(read.start, read.last) if not read.is_known(at)]
     if not unknown:
         return {}
     tail = thread.tail(WINDOW)
@@ -228,7 +262,7 @@ def _by_words(read: _Read, thread: Thread, seq: int | None) -> _Place:
 
 def _said(read: _Read, index: int) -> Said:
     line = read.transcript.line(index)
-    has_id = read.transcript.message_id(index) is not None
+    has_id = read.transcript.message_id(index) is not None and index not in read.found
     return Said(read.fingerprint(index), line is not None and line.starts_turn, has_id)
 
 
@@ -278,4 +312,4 @@ def _unknown_ids(
     known: set[str] = set()
     for start in range(0, len(names), LARGEST_CHUNK):
         known.update(thread.by_id(names[start : start + LARGEST_CHUNK]))
-    return [at for at in fresh if at not in read.known and unread.get(at) not in known]
+    return [at for at in fresh if not read.is_known(at) and unread.get(at) not in known]

@@ -27,12 +27,15 @@ class Ledger:
     def __init__(self):
         self._store = Store(OutboxSettings(url="sqlite://"))
         self.kept = []
+        self.edits = 0
 
     def retain(self, messages):
         transcript = Transcript(messages, roles=("human", "ai"), tools=())
         written = []
+        asked = []
 
         def draft(indexes, _hidden):
+            asked.append(len(indexes))
             lines = [(index, transcript.line(index)) for index in indexes]
             written.extend(line.said for _, line in lines)
             return [
@@ -49,6 +52,7 @@ class Ledger:
 
         count = self._store.retain(SCOPE, transcript, draft)
         assert count == len(written)
+        self.edits += sum(asked[1:])  # what is fresh is asked for first
         self.kept += written
         return count
 
@@ -204,6 +208,38 @@ def test_two_messages_under_one_id_are_two_and_no_edit_of_each_other(ledger):
     twins = [HumanMessage("a", id="1"), AIMessage("b", id="1")]
     assert ledger.retain(twins) == 2
     assert ledger.retain(twins) == 0
+
+
+@pytest.mark.parametrize("people", ["named", "unnamed"])
+@pytest.mark.parametrize("window", [2, 4, 100])
+def test_a_server_that_gives_all_its_answers_one_id_loses_none(ledger, people, window):
+    said = []
+    for at in range(8):
+        said.append(HumanMessage(f"q{at}", id=f"q{at}" if people == "named" else None))
+        said.append(AIMessage(f"a{at}", id="chatcmpl-0"))
+        assert ledger.retain(said[-window:]) == 2
+        assert ledger.retain(said[-window:]) == 0
+    assert ledger.kept == [one.content for one in said]
+    assert ledger.edits == 0
+
+
+def test_a_message_that_stands_twice_in_a_list_is_kept_once(ledger):
+    first, answer = HumanMessage("a", id="1"), AIMessage("b", id="2")
+    ledger.retain([first, answer])
+    longer = [first, answer, answer, HumanMessage("c", id="3"), AIMessage("d", id="4")]
+    assert ledger.retain(longer) == 2
+    assert ledger.retain(longer) == 0
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_an_answer_that_was_edited_under_its_id_is_an_edit_where_its_question_is_known(
+    ledger, alone
+):
+    question, answer = HumanMessage("q", id="1"), AIMessage("a", id="2")
+    ledger.retain([question, answer])
+    edited = AIMessage("a, and more", id="2")
+    assert ledger.retain([edited] if alone else [question, edited]) == 1
+    assert ledger.edits == 1
 
 
 words = st.one_of(st.sampled_from(["yes", "go on", "ok"]), st.uuids().map(str))
