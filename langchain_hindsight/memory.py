@@ -259,6 +259,7 @@ class DualBankMemory:
                     _as_messages(messages),
                     thread_id=thread_id or caller.thread_id,
                     keep=caller.mode == "normal",
+                    recalled=lambda: self._recalled_from(bank, caller),
                 )
             )
 
@@ -290,6 +291,7 @@ class DualBankMemory:
                     _as_messages(messages),
                     thread_id=thread_id or caller.thread_id,
                     keep=caller.mode == "normal",
+                    recalled=lambda: self._recalled_from(bank, caller),
                 )
             )
 
@@ -606,6 +608,11 @@ class DualBankMemory:
             return RetainReceipt("skipped", msg, bank.bank_id, error=same)
         self._opened()
         return bank
+
+    def _recalled_from(self, bank: ProjectBank, caller: Caller) -> list[str]:
+        """What this caller's banks gave lately."""
+        life = _or_error(lambda: self._banks.life(caller.values)) if self.has_life else None
+        return self._recall.texts.of([bank, life] if isinstance(life, LifeBank) else [bank])
 
     def _said(self, caller: Caller, bank: T | BankResolutionError) -> T | BankResolutionError:
         """The same, after one warning a thread where there is no bank, and why."""

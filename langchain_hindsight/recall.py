@@ -25,6 +25,7 @@ from langchain_hindsight.fork import abandon, on_fork_in_child
 from langchain_hindsight.gateway import Gateway, GatewayError
 from langchain_hindsight.mental_models import MentalModels
 from langchain_hindsight.recall_result import BankRecall, RecalledMemory, RecallResult
+from langchain_hindsight.recalled_texts import RecalledTexts
 from langchain_hindsight.settings import HindsightSettings
 
 _HELD = 512
@@ -73,6 +74,7 @@ class Recall:
         self._settings = settings
         self._counts_tokens = False
         self._models = MentalModels(gateway, settings)
+        self.texts = RecalledTexts()
         self._renew()
         on_fork_in_child(self, "_renew")
 
@@ -88,7 +90,16 @@ class Recall:
     def held(self, plan: RecallPlan) -> RecallResult | None:
         """The same question's result, where it is still good."""
         with self._lock:
-            return self._results.get(plan.key)
+            result = self._results.get(plan.key)
+        if result is not None:
+            self._note(plan, result)
+        return result
+
+    def _note(self, plan: RecallPlan, result: RecallResult) -> None:
+        """Know what is given out, should it come back through a tool."""
+        for bank, part in zip(plan.banks, (result.project, result.life), strict=True):
+            if isinstance(bank, ProjectBank | LifeBank) and part is not None:
+                self.texts.note(bank, (memory.text for memory in part.memories))
 
     def forget(self, bank_id: str) -> None:
         """Drop what is held of a bank: it has taken something new."""
@@ -128,6 +139,7 @@ class Recall:
             if not shared.waiting and not shared.task.done():
                 self._end(plan, shared)
                 shared.task.cancel()
+        self._note(plan, result)
         whole = all(one.error is None for one in result.banks.values())
         if whole and not shared.stale and not self._models.under_way(_resolved(plan)):
             with self._lock:

@@ -14,7 +14,7 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -110,6 +110,7 @@ class Retainer:
         *,
         thread_id: str | None,
         keep: bool = True,
+        recalled: Callable[[], Iterable[str]] = tuple,
     ) -> RetainReceipt:
         """Write down what is new in a conversation.
 
@@ -119,6 +120,7 @@ class Retainer:
             thread_id: Which conversation; None derives one from how it begins.
             keep: Whether it is kept. What is not is written down as known, without its words, so
                 that no later run takes it for new.
+            recalled: Gives what was recalled lately, which no tool's result is kept with.
 
         Returns:
             ``queued`` once it is written down, ``skipped`` where nothing is new, or ``failed``.
@@ -130,7 +132,7 @@ class Retainer:
             msg = f"Automatic retain takes a ProjectBank, not a {type(bank).__name__}."
             raise TypeError(msg)
         kept = self._settings.retain
-        transcript = Transcript(messages, roles=kept.roles, tools=kept.tools)
+        transcript = Transcript(messages, roles=kept.roles, tools=kept.tools, recalled=recalled)
 
         def write(store: Store) -> RetainReceipt:
             thread = thread_id or _unnamed(transcript)
@@ -164,10 +166,16 @@ class Retainer:
         *,
         thread_id: str | None,
         keep: bool = True,
+        recalled: Callable[[], Iterable[str]] = tuple,
     ) -> RetainReceipt:
         """As `retain_transcript`, without blocking the caller's loop."""
         return await asyncio.to_thread(
-            self.retain_transcript, bank, messages, thread_id=thread_id, keep=keep
+            self.retain_transcript,
+            bank,
+            messages,
+            thread_id=thread_id,
+            keep=keep,
+            recalled=recalled,
         )
 
     def retain_note(

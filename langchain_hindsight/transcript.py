@@ -3,7 +3,8 @@
 Kept is what people and the assistant said, which tools were called with what, and tool errors. Not
 kept are system messages, tool results that were not asked for, reasoning, images and files (a
 marker stands in their place), whatever Hindsight's own tools took or returned, and every recalled
-block, also where a model quotes it. Nothing here masks or cuts except `content` and `shortened`,
+block, also where a model quotes it, and every memory that a tool's result gives without the fence.
+Nothing here masks or cuts except `content` and `shortened`,
 which are applied to what is written down.
 """
 
@@ -12,12 +13,14 @@ from __future__ import annotations
 import hashlib
 import json
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
 from langchain_hindsight.fence import INJECTED_KEY, strip_recalled
+from langchain_hindsight.recalled_texts import documents_in, without
 
 if TYPE_CHECKING:
     from langchain_core.messages import BaseMessage
@@ -102,15 +105,22 @@ class Transcript:
         messages: The conversation, or its new part.
         roles: Whose messages are kept.
         tools: Names of tools whose results are kept.
+        recalled: Gives what was recalled lately; asked once, when a tool's result is kept.
     """
 
     def __init__(
-        self, messages: Sequence[BaseMessage], *, roles: Sequence[str], tools: Sequence[str]
+        self,
+        messages: Sequence[BaseMessage],
+        *,
+        roles: Sequence[str],
+        tools: Sequence[str],
+        recalled: Callable[[], Iterable[str]] = tuple,
     ) -> None:
         """Look at nothing yet."""
         self._messages = messages
         self._roles = frozenset(roles)
         self._tools = frozenset(tools)
+        self._recalled = cache(lambda: tuple(recalled()))
         self._lines: dict[int, Line | None] = {}
         self._turn = _Turn()
 
@@ -189,12 +199,20 @@ class Transcript:
         name = clean(message.name) if message.name else self._called(message, index)
         if name and name.startswith(OWN_TOOLS):
             return None
-        said = _said(message.content)
-        if getattr(message, "status", None) == "error":
-            said = shortened(f"Error: {said}", _ERROR_CHARS)
-        elif not (name in self._tools or "tool" in self._roles):
+        failed = getattr(message, "status", None) == "error"
+        if not (failed or name in self._tools or "tool" in self._roles):
             return None
-        return _line(message, "tool", said, (), name) if said else None
+        documents, nothing_else = documents_in(getattr(message, "artifact", None))
+        if nothing_else:
+            return None
+        returned = _said(message.content)
+        said = without(returned, self._recalled(), certain=documents) if returned else ""
+        if not said:
+            return None
+        if failed:
+            returned, said = (shortened(f"Error: {one}", _ERROR_CHARS) for one in (returned, said))
+        # Known by what the tool returned: that stays the same when the recall is long forgotten.
+        return replace(_line(message, "tool", returned, (), name), said=said)
 
     def _called(self, message: BaseMessage, index: int) -> str | None:
         """The name of the tool that a result without a name answers."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 
@@ -9,6 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
+from langchain_core.prompts import PromptTemplate
+from langchain_core.tools import create_retriever_tool
 
 from langchain_hindsight import (
     DualBankMemory,
@@ -300,6 +304,71 @@ def test_no_recalled_text_is_retained(
         memory.retain(thread, thread_id=uuid.uuid4().hex)
         memory.flush(10)
     assert sent or "human" not in roles
+    assert CANARY not in str(sent)
+
+
+@pytest.fixture(scope="module")
+def looked_up(hindsight_url, own_outbox):
+    """A bank whose memories hold a word that nobody says."""
+    bank = f"project-{uuid.uuid4().hex}"
+    banks = {"project_bank": bank, "project_id": "p", "life_bank": f"life-{bank}"}
+    with DualBankMemory(hindsight_url, **banks, settings=own_outbox) as memory:
+        memory.retain(f'The "secret" tea is {CANARY}.\nIt is green, says Zoë.')
+        memory.retain_life(f"Likes the tea called {CANARY}.")
+        assert not memory.flush(60).timed_out
+    return banks
+
+
+@settings(slow, max_examples=8)
+@given(
+    use_async=st.booleans(),
+    prompt=st.sampled_from(["{page_content}", "Source {bank}: {page_content} ({bank_id})"]),
+    separator=st.sampled_from(["\n\n", "\n---\n", " "]),
+    response_format=st.sampled_from(["content", "content_and_artifact"]),
+    rewritten=st.sampled_from([str, json.dumps, lambda text: f"The sun shines.\n{text}"]),
+    kept=st.sampled_from([{"roles": ("human", "ai", "tool")}, {"tools": ("look_up",)}]),
+    unit=st.sampled_from(["message", "turn"]),
+)
+def test_no_memory_that_a_retriever_tool_gives_as_bare_text_is_retained(
+    hindsight_url,
+    looked_up,
+    sent,
+    use_async,
+    prompt,
+    separator,
+    response_format,
+    rewritten,
+    kept,
+    unit,
+):
+    sent.clear()
+    chosen = HindsightSettings(retain={"unit": unit, **kept})
+    with DualBankMemory(hindsight_url, **looked_up, settings=chosen) as memory:
+        tool = create_retriever_tool(
+            HindsightRetriever(memory=memory),
+            "look_up",
+            "Looks up.",
+            document_prompt=PromptTemplate.from_template(prompt),
+            document_separator=separator,
+            response_format=response_format,
+        )
+        call = {"name": "look_up", "args": {"query": "Which tea is secret and green?"}, "id": "c"}
+        asked = {**call, "type": "tool_call"}
+        result = asyncio.run(tool.ainvoke(asked)) if use_async else tool.invoke(asked)
+        assert result.text.count(CANARY) == 2
+        result.content = rewritten(result.text)
+        thread = [
+            HumanMessage("Which?"),
+            AIMessage("", tool_calls=[call]),
+            result,
+            AIMessage("It."),
+        ]
+        if use_async:
+            asyncio.run(memory.aretain(thread, thread_id=uuid.uuid4().hex))
+        else:
+            memory.retain(thread, thread_id=uuid.uuid4().hex)
+        memory.flush(10)
+    assert sent
     assert CANARY not in str(sent)
 
 
