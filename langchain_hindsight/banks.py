@@ -123,6 +123,8 @@ class BankPolicy:
             bank_id = _safe(f"project-{project_id}", ("{project_id}", project_id), [project_id])
         else:
             bank_id = _resolve(self._project, values, "banks.project.bank_id", bank=True)
+        if not _is_fixed(self._project) and self._may_be_a_life(bank_id):
+            bank_id = _hashed(bank_id, ("project", bank_id))
         return ProjectBank(bank_id, project_id)
 
     def life(self, values: Mapping[str, Any]) -> LifeBank:
@@ -139,20 +141,45 @@ class BankPolicy:
             )
             raise LifeBankDisabledError(msg)
         bank_id = _resolve(self._life, values, "banks.life.bank_id", bank=True)
-        if bank_id != self._life and self._may_be_a_project(bank_id):
+        if not _is_fixed(self._life) and self._may_be_a_project(bank_id):
             bank_id = _hashed(bank_id, ("life", bank_id))
         return LifeBank(bank_id, self._scope.life_tags)
 
+    # No caller's values may make a Project Bank's id that is another caller's Life Bank. The
+    # project's id gives way: a person's Life Bank is the same beside whatever Project Bank.
+
+    def _may_be_a_life(self, bank_id: str) -> bool:
+        """Whether a project's id that values made could be somebody's Life Bank."""
+        if not self._switches.life or not isinstance(self._life, str) or callable(self._project):
+            return False
+        return _could_make(self._life, bank_id)
+
     def _may_be_a_project(self, bank_id: str) -> bool:
-        """Whether an id that a caller's values make could be a Project Bank's of another caller."""
+        """Whether a Life Bank's id that values made could be a Project Bank that cannot give way.
+
+        That is one fixed by its name; and any, where a function makes the Life Bank's id, so that
+        nobody can tell which ids those are.
+        """
         if not self._switches.project or callable(self._project):
             return False
-        template = "project-{project_id}" if self._project is None else self._project
-        shape = "".join(
-            re.escape(literal) + (".+" if name is not None else "")
-            for literal, name, _, _ in Formatter().parse(template)
-        )
-        return re.fullmatch(shape, bank_id, re.DOTALL) is not None
+        template = self._project or "project-{project_id}"
+        if callable(self._life):
+            return _could_make(template, bank_id)
+        return _is_fixed(self._project) and _could_make(template, bank_id)
+
+
+def _is_fixed(template: BankTemplate | None) -> bool:
+    """Whether it is one id, whoever is asking."""
+    return isinstance(template, str) and not _names(template, "bank_id")
+
+
+def _could_make(template: str, bank_id: str) -> bool:
+    """Whether some caller's values make that id of the template."""
+    shape = "".join(
+        re.escape(literal) + (".+" if name is not None else "")
+        for literal, name, _, _ in Formatter().parse(template)
+    )
+    return re.fullmatch(shape, bank_id, re.DOTALL) is not None
 
 
 def project_tag_groups(bank: ProjectBank, settings: HindsightSettings) -> list[dict[str, Any]]:

@@ -234,6 +234,28 @@ def test_a_person_named_like_the_project_bank_gets_a_life_bank_all_the_same():
     assert banks.life({"user": "anna"}).bank_id == "anna"
 
 
+@pytest.mark.parametrize(
+    "project",
+    ["acme", "acme-{tenant}", "{tenant}", "life-{tenant}", "{tenant}-coding", "life-{user_id}"],
+)
+def test_a_persons_life_bank_is_the_same_beside_whatever_project_bank(project):
+    banks = policy(
+        banks={"project": {"bank_id": project}, "life": {"bank_id": "life-{user_id}"}},
+    )
+    caller = {"tenant": "life-5", "user_id": "5"}
+    assert banks.life(caller).bank_id == "life-5"
+    assert banks.project(caller).bank_id != "life-5"
+
+
+@given(tenant=st.text(min_size=1, max_size=8).filter(str.strip))
+def test_a_project_that_is_nobodys_life_bank_keeps_its_plain_id_when_life_is_switched_on(tenant):
+    def project(**life):
+        banks = policy(banks={"project": {"bank_id": "coding-{tenant}"}, **life})
+        return banks.project({"tenant": tenant})
+
+    assert project() == project(life={"bank_id": "life-{user_id}"})
+
+
 def test_a_life_bank_that_no_project_can_have_keeps_its_plain_id():
     banks = policy(banks={"project": {"bank_id": "coding-{t}"}, "life": {"bank_id": "life-{u}"}})
     assert banks.life({"u": "anna"}).bank_id == "life-anna"
