@@ -27,10 +27,15 @@ _PERCENT = rf"%{_CUT}(?:2{_CUT}5{_CUT})*+"
 _SEMICOLON, _HASH = rf"(?:;|{_PERCENT}3{_CUT}b)", rf"(?:\#|{_PERCENT}2{_CUT}3)"
 _AMP = rf"(?:&|{_PERCENT}2{_CUT}6)(?:amp{_SEMICOLON})*+"
 _BACKSLASHES = rf"(?:\\|{_PERCENT}5{_CUT}c)++"
-_ESCAPE = (
-    rf"{_BACKSLASHES}{_CUT}"
+_BACKSLASHED = (
+    rf"(?:\\|{_PERCENT}5{_CUT}c)*+{_CUT}"
     rf"(?:U(?:{_CUT}[0-9a-f]){{8}}|u(?:{_CUT}[0-9a-f]){{4}}|x{_CUT}{_HEX}|[nrt])?+"
-    rf"|{_AMP}{_HASH}?+\w{{1,10}}{_SEMICOLON}|{_PERCENT}{_HEX}"
+)
+_NAMED = rf"(?:amp{_SEMICOLON})*+{_HASH}?+\w{{1,10}}{_SEMICOLON}"
+_ESCAPE = (
+    # Every branch begins with a character, to which `re` skips; it does not skip to a repetition.
+    rf"\\{_BACKSLASHED}|{_PERCENT}5{_CUT}c{_BACKSLASHED}"
+    rf"|&{_NAMED}|{_PERCENT}2{_CUT}6{_NAMED}|{_PERCENT}{_HEX}"
 )
 _GAP = rf"(?:[^a-z\\%&]++|{_ESCAPE}|[^a-z])*+"
 """What quoting puts between two letters: no letter but those of an escape."""
@@ -60,11 +65,15 @@ def _bracket(char: str, name: str, ten: str, hexa: str) -> str:
 _LESS = _bracket("<", "lt", "60", "3c")
 _MORE = _bracket(">", "gt", "62", "3e")
 _NEXT = rf"(?:{_PERCENT}[89ab][0-9a-f])"
+_REST = _PERCENT.removeprefix("%")
 _BEYOND_ASCII = (
-    rf"(?<!\\)(?<!5c){_BACKSLASHES}u"
+    # `re` skips to a character, and not to a place that is known by what stands before it.
+    rf"[\\%&](?:"
+    rf"(?:(?<=\\)(?<!\\\\)(?<!5c\\)|(?<=%)(?<!\\%)(?<!5c%){_REST}5{_CUT}c)(?:{_BACKSLASHES})?+u"
     rf"(?P<four>d[89ab][0-9a-f]{{2}}{_BACKSLASHES}ud[c-f][0-9a-f]{{2}}|[0-9a-f]{{4}})"
-    rf"|(?P<bytes>{_PERCENT}(?:[cd][0-9a-f]{_NEXT}|e[0-9a-f]{_NEXT}{{2}}|f[0-7]{_NEXT}{{3}}))"
-    rf"|{_AMP}\#(?:x0*+(?P<hexa>[0-9a-f]{{2,6}})|0*+(?P<ten>[0-9]{{3,7}}));"
+    rf"|(?<=%)(?P<bytes>{_REST}(?:[cd][0-9a-f]{_NEXT}|e[0-9a-f]{_NEXT}{{2}}|f[0-7]{_NEXT}{{3}}))"
+    rf"|(?:(?<=&)|(?<=%){_REST}2{_CUT}6)(?:amp{_SEMICOLON})*+"
+    rf"\#(?:x0*+(?P<hexa>[0-9a-f]{{2,6}})|0*+(?P<ten>[0-9]{{3,7}}));)"
 )
 """An escape of a character beyond ASCII, which may be one that passes for a letter."""
 _WORDS = rf"[^a-z\\%&]++|{_ESCAPE}|[^a-z]|(?P<letters>[a-z]++)"
@@ -84,7 +93,7 @@ _BLANKS = (
     (rf"{_AMP}\#(?:10|x0*+a);", rf"{_AMP}\#(?:9|10|13|32|x0*+(?:[9ad]|20));"),
 )
 """The ways of writing out a line break, and the blanks that each writes."""
-_BEGINS_ESCAPE = re.compile(r"\\u|%|&")
+_BEGINS_ESCAPE = re.compile(r"[&%\\]")
 _SUSPECT = re.compile(r"[<&%\\]")
 _NO_LETTERS = bytes(code for code in range(128) if not chr(code).isalpha())
 _AS_LETTERS = bytes(range(256)).lower().replace(b"l", b"i")
@@ -281,7 +290,7 @@ def _folded(text: str) -> str:
 
 def _letters_of(text: str) -> bytes:
     """The letters of a text without those of escapes, ``l`` as ``i``: quick to look through."""
-    if _SUSPECT.search(text):
+    if _BEGINS_ESCAPE.search(text):
         text = _compiled(_ESCAPE).sub("", text)
     return text.encode("ascii", "ignore").translate(_AS_LETTERS, _NO_LETTERS)
 
@@ -291,8 +300,8 @@ def _unescaped(match: re.Match[str]) -> str:
         if four := match["four"]:
             units = bytes.fromhex("".join(re.findall("[0-9a-f]{4}", four, re.IGNORECASE)))
             char = units.decode("utf-16-be")
-        elif octets := match["bytes"]:
-            char = bytes.fromhex(re.sub(r"%(?:25)*|\s.*?(?=[%\w])", "", octets)).decode()
+        elif match["bytes"]:
+            char = bytes.fromhex(re.sub(r"%(?:25)*|\s.*?(?=[%\w])", "", match[0])).decode()
         else:
             char = chr(int(match["hexa"] or match["ten"], 16 if match["hexa"] else 10))
     except (ValueError, OverflowError):
