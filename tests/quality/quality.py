@@ -133,10 +133,10 @@ def _together(parts: Sequence[Score]) -> Score:
 
 def _show(scores: Sequence[Score]) -> None:
     table = Table(title="Evidence found in what a model is given")
-    for column in ("system", "limit", "conversations", "found", "tokens", "found/1,000 tokens"):
-        table.add_column(
-            column, justify="left" if column in {"system", "conversations"} else "right"
-        )
+    for column in ("system", "conversations"):
+        table.add_column(column)
+    for column in ("limit", "found", "tokens", "found in 1,000 tokens"):
+        table.add_column(column, justify="right")
     for one in scores:
         table.add_row(
             one.system,

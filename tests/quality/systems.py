@@ -145,5 +145,7 @@ async def _fill_client(
     setup: Setup, client: Hindsight, conversations: Sequence[Conversation]
 ) -> None:
     for one in conversations:
-        items = [{"content": message.text, "document_id": message.id} for message in one.messages]
+        items = [
+            {"content": str(message.content), "document_id": message.id} for message in one.messages
+        ]
         await client.aretain_batch(setup.client_bank(one), items)
