@@ -232,7 +232,10 @@ class Delivery:
         self._look_again = time.monotonic() + IDLE
         try:
             others = await self._database_call(self._store.strangers, address)
-            lone = not any(one.worked for one in others)
+            # A key that worked, this one too, shows that the outbox may serve several tenants.
+            lone = not any(one.worked for one in others) and not await self._database_call(
+                self._store.has_worked, address
+            )
             for one in others:
                 if await self._is_own(one, lone=lone):
                     await self._database_call(self._store.readdress, one.address, address)

@@ -88,6 +88,12 @@ def _stranger(connection: Connection, address: str) -> Stranger:
     return Stranger(address, banks[0].bank, None, worked=delivered, refused=refused)
 
 
+def has_worked(connection: Connection, address: str) -> bool:
+    """Whether the server ever took something under an address."""
+    known = select(lanes.c.id).where(lanes.c.server == address).limit(1)
+    return connection.execute(known).first() is not None and _stranger(connection, address).worked
+
+
 def readdress(connection: Connection, source: str, target: str, owner: str) -> int:
     """Give all entries of an address another one; how many of them wait or are dead letters.
 

@@ -258,6 +258,10 @@ class Store:
         """The other addresses of a server that nobody delivers to, last used first."""
         return self._database.run(lambda c: readdress.strangers(c, address), reads=True)
 
+    def has_worked(self, address: str) -> bool:
+        """Whether the server ever took something under an address."""
+        return self._database.run(lambda c: readdress.has_worked(c, address), reads=True)
+
     def readdress(self, source: str, target: str) -> int:
         """Give all entries of an address another one; how many wait or are dead letters.
 

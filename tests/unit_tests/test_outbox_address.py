@@ -220,6 +220,21 @@ def test_what_was_retained_under_a_refused_key_stays_where_another_key_was_good(
     assert second.stored == {}
 
 
+def test_what_was_retained_under_a_refused_key_stays_where_ones_own_was_good_before(open_retainer):
+    tenant, own = open_retainer(KEY)
+    tenant.retain_transcript(BANK, turn("z"), thread_id="t")
+    tenant.flush(10)
+    tenant.stop(0)
+    one, first = open_retainer("another-tenants-key")
+    refusing(first)
+    one.retain_transcript(BANK, turn("a"), thread_id="t")
+    one.flush(20)
+    one.stop(0)
+    again, second = open_retainer(KEY, memory=own)
+    assert again.flush(20).elsewhere == 1
+    assert second.contents() == ["user: z"]
+
+
 def test_a_wrong_key_takes_over_nothing(open_retainer):
     one, first = open_retainer(None)
     refusing(first)
