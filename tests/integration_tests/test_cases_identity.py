@@ -9,16 +9,26 @@ from dataclasses import dataclass
 from typing import TypedDict
 
 import pytest
+from http_relay import relaying_requests
 from langchain.agents import create_agent
 from langchain_core.messages import AIMessage, HumanMessage
 from langchain_core.runnables import RunnableLambda
 from langgraph.graph import END, START, MessagesState, StateGraph
 from pydantic import BaseModel
-from remembering import NOTES, QUESTION, count_recalls, model_of, open_memory, tool_call
+from remembering import (
+    NOTES,
+    QUESTION,
+    count_recalls,
+    model_of,
+    open_memory,
+    stored,
+    tool_call,
+)
 from surfaces import SURFACES, agent, both, every_graph, every_surface, workflow
 
 from langchain_hindsight import (
     BankResolutionError,
+    ConfigurationError,
     DualBankMemory,
     HindsightError,
     HindsightMiddleware,
@@ -318,10 +328,47 @@ def test_shared_memories_and_older_tags_join_only_where_that_is_asked_for(
     assert shown(ask(legacy_tags=["old"], include_shared=True)) == [True, True, True, False]
 
 
+@both
+def test_an_isolated_bank_is_the_projects_own_and_named_after_it(hindsight_url, use_async):
+    project = uuid.uuid4().hex
+    settings = HindsightSettings(scope={"mode": "isolated-bank"})
+    bank_id = f"project-{project}"
+    with (
+        DualBankMemory(hindsight_url, project_id=project, settings=settings) as memory,
+        DualBankMemory(hindsight_url, project_id=f"{project}2", settings=settings) as other,
+    ):
+        if use_async:
+            receipt = asyncio.run(memory.aretain(NOTES[0]))
+            asyncio.run(other.aretain(NOTES[1]))
+        else:
+            receipt = memory.retain(NOTES[0])
+            other.retain(NOTES[1])
+        assert not memory.flush(120).timed_out
+        result = asyncio.run(memory.arecall(QUESTION)) if use_async else memory.recall(QUESTION)
+    assert (receipt.bank_id, result.project.bank_id) == (bank_id, bank_id)
+    assert stored(hindsight_url, bank_id) == [NOTES[0]]
+    assert [one.text for one in result.project.memories] == [NOTES[0]]
+
+
+def test_a_shared_bank_that_is_not_named_is_refused_before_anything_is_asked(hindsight_url):
+    with relaying_requests(hindsight_url) as relay:
+        asked = []
+        relay.watch = lambda _moment, request: asked.append(request.line)
+        with pytest.raises(ConfigurationError, match="HINDSIGHT_BANKS__PROJECT__BANK_ID"):
+            DualBankMemory(relay.url, settings=HindsightSettings(scope={"mode": "domain-tagged"}))
+        assert asked == []
+
+
 def client_retain(url, bank_id, notes):
     """What somebody else put into the bank, under tags of theirs."""
     from hindsight_client import Hindsight
 
-    client = Hindsight(url)
-    client.retain_batch(bank_id, [{"content": text, "tags": tags} for text, tags in notes.items()])
-    client.close()
+    async def retain():
+        client = Hindsight(url)
+        try:
+            items = [{"content": text, "tags": tags} for text, tags in notes.items()]
+            await client.aretain_batch(bank_id, items)
+        finally:
+            await client.aclose()
+
+    asyncio.run(retain())  # the client's own way leaves an event loop open

@@ -1,6 +1,6 @@
 """Many tenants at once, over every surface, sync and async: no memory ever crosses.
 
-``TENANT_CALLS`` makes it longer, and ``TENANT_SEED`` repeats a run.
+``TENANT_CALLS`` makes it longer, as `make soak` does, and ``TENANT_SEED`` repeats a run.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from surfaces import SURFACES
 
 from langchain_hindsight import BankResolutionError, DualBankMemory, HindsightSettings
 
-CALLS = int(os.environ.get("TENANT_CALLS", "2000"))
+CALLS = int(os.environ.get("TENANT_CALLS", "600"))
 SEED = int(os.environ.get("TENANT_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 32)
 THREADS, TASKS = 12, 24
 QUESTIONS = (
