@@ -19,14 +19,13 @@ ANSWER = "Noted: you always like tea."
 OLDER = [
     {
         "profile": profile,
-        word: {"mode": mode, "enabled": True},
+        f"{bank}Retain": {"mode": mode, "enabled": True},
         "router": {"enabled": True},
         "banks": {bank: {"enabled": True, "bankId": "life"}, "coding": {"bankId": "project"}},
         "scope": {"projectId": "billing"},
     }
     for profile, bank in [("project+user", "user"), ("project+global", "global")]
-    for word in (f"{bank}Retain",)
-    for mode in ("router", "both", "auto")
+    for mode in ("router", "both")
 ] + [
     {
         "profile": "user-only",
