@@ -185,7 +185,12 @@ class Recall:
 
     async def _ask(self, plan: RecallPlan) -> RecallResult:
         settings = self._settings.recall
-        banks = _resolved(plan)
+        limits = (settings.max_tokens, settings.life_limit)
+        banks = [
+            bank
+            for bank, limit in zip(plan.banks, limits, strict=True)
+            if limit and isinstance(bank, ProjectBank | LifeBank)
+        ]
         self._models.ask(banks)
         vocabulary = asyncio.ensure_future(self._load_vocabulary())
 

@@ -92,7 +92,7 @@ async def test_a_tool_that_is_cancelled_while_it_waits_is_cancelled_and_what_it_
     bank_id, life_bank_id, monkeypatch, name
 ):
     # Its thread waits on for what is left of this; that is not to be waited for here.
-    monkeypatch.setattr("langchain_hindsight.memory._NOTE_WAIT", 0.5)
+    monkeypatch.setattr("langchain_hindsight.memory._NOTE_WAIT", 4.0)
     settings = {"retain": {"unit": "message"}, "outbox": {"shutdown_timeout": 0.0}}
     with hanging() as url, open_memory(url, bank_id, life_bank_id, **settings) as memory:
         under_way = _watch_requests(memory, monkeypatch)
@@ -118,7 +118,7 @@ async def test_a_run_that_is_cancelled_while_a_tool_waits_can_be_taken_up_again(
         model = model_of(tool_call("hindsight_reflect", query=QUESTION), "Done.")
         tools = create_hindsight_tools(away)
         graph = build(away, model, use_async=True, tools=tools, checkpointer=saver)
-        reflect = _watch_requests(away, monkeypatch, "reflect")
+        reflect = _watch_requests(away, monkeypatch)
         task = asyncio.create_task(graph.ainvoke({"messages": [HumanMessage(QUESTION)]}, THREAD))
         await _until(lambda: reflect)
         task.cancel()
@@ -144,7 +144,7 @@ def _watch_requests(memory, monkeypatch, *ways):
 
         monkeypatch.setattr(memory._gateway, way, watched)
 
-    for way in ways or ("recall", "reflect", "retain"):
+    for way in ways or ("recall", "extracts_facts", "reflect", "retain"):
         watch(way)
     return under_way
 

@@ -250,7 +250,7 @@ def slow_life(hindsight_url):
 def test_a_life_bank_that_does_not_answer_leaves_the_projects_memory_and_is_reported(
     open_filled, slow_life, caplog, surface, use_async
 ):
-    half = open_filled(url=slow_life.url, recall={"timeout": 1.0})
+    half = open_filled(url=slow_life.url, recall={"timeout": 3.0})
     half.recall("Load the client, so that the deadline is the server's alone.")
     answer = surface.run(half, QUESTION, use_async=use_async)
     receipt = half.recall(QUESTION).receipt()

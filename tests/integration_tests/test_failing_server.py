@@ -166,9 +166,10 @@ def test_cancelling_the_run_closes_the_connection():
 
 async def test_the_same_question_at_the_same_time_is_one_request_that_outlives_one_of_its_askers():
     go_on = threading.Event()
+    settings = HindsightSettings(mental_models={"inject": False})
     with (
         answering(body=b'{"results": []}', after=go_on, **_JSON) as server,
-        DualBankMemory(server.url, project_bank="b", project_id="p") as memory,
+        DualBankMemory(server.url, project_bank="b", project_id="p", settings=settings) as memory,
     ):
         asked = [asyncio.ensure_future(memory.arecall("When do we deploy?")) for _ in range(5)]
         async with asyncio.timeout(20):

@@ -27,6 +27,8 @@ from langchain_hindsight import (
 )
 from langchain_hindsight.gateway import GatewayError
 
+NO_MODELS = HindsightSettings(mental_models={"inject": False})  # requests are counted
+
 
 @pytest.fixture
 def memory(hindsight_url, bank_id, life_bank_id):
@@ -495,13 +497,13 @@ def test_a_failure_is_never_held_as_nothing_known(hindsight_url, bank_id, monkey
 def test_a_short_overload_is_waited_for_and_a_long_one_is_not():
     with (
         answering(503, headers={"Retry-After": "0"}) as server,
-        DualBankMemory(server.url, project_bank="b", project_id="p") as memory,
+        DualBankMemory(server.url, project_bank="b", project_id="p", settings=NO_MODELS) as memory,
     ):
         assert memory.recall("When do we deploy?").project.error.kind == "busy"
         assert server.asked == 3
     with (
         answering(503, headers={"Retry-After": "120"}) as server,
-        DualBankMemory(server.url, project_bank="b", project_id="p") as memory,
+        DualBankMemory(server.url, project_bank="b", project_id="p", settings=NO_MODELS) as memory,
     ):
         memory.recall("When do we deploy?")
         assert server.asked == 1
@@ -531,7 +533,9 @@ def test_a_key_that_is_renewed_in_the_environment_is_read_once_more(
 ):
     seen = []
     monkeypatch.setenv(variable, "old")
-    with DualBankMemory(hindsight_url, key, project_bank="b", project_id="p") as memory:
+    with DualBankMemory(
+        hindsight_url, key, project_bank="b", project_id="p", settings=NO_MODELS
+    ) as memory:
         send = memory._gateway._translate
 
         async def refuse_the_old(call):
