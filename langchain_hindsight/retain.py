@@ -27,7 +27,7 @@ from langchain_hindsight.outbox.address import address_of, server_in
 from langchain_hindsight.outbox.default_file import default_file
 from langchain_hindsight.receipts import FlushReport, OutboxStatus, RetainReceipt
 from langchain_hindsight.templates import Role
-from langchain_hindsight.transcript import Line, Transcript, clean, content, shortened
+from langchain_hindsight.transcript import Line, Transcript, clean, content, note_content, shortened
 
 if TYPE_CHECKING:
     from langchain_core.messages import BaseMessage
@@ -688,9 +688,13 @@ def _note(bank: ProjectBank | LifeBank, text: str, settings: HindsightSettings) 
         role = "life"
         tags = list(bank.tags)
         scopes = [tags] if tags else []
+    kept = settings.retain
+    said, lost = note_content(text, mask=kept.redact, max_chars=kept.max_chars)
+    if lost:
+        _logger.warning("A note was cut by %d characters (retain.max_chars)", lost)
     payload: dict[str, Any] = {
         "role": role,
-        "content": masked(text),
+        "content": said,
         "context": None,
         "metadata": {"kind": "note"},
         "tags": tags,

@@ -169,7 +169,7 @@ class RetainSettings(_Section):
     redact: bool = True
     """Mask credentials before anything is written down."""
     max_chars: int = Field(default=100_000, ge=1)
-    """Longest text kept of one message, in characters; the rest is cut and marked."""
+    """Longest text kept of one message or note, in characters; the rest is cut and marked."""
 
 
 class LifeRetainSettings(_Section):

@@ -254,12 +254,22 @@ def content(line: Line, *, mask: bool, max_chars: int) -> tuple[str, int]:
     for name, arguments in line.calls:
         shown = _json(redact_value(arguments) if mask else arguments)
         parts.append(f"[called {name}({redact(shown) if mask else shown})]")
-    text = clean("\n".join(parts))
-    lost = max(0, len(text) - max_chars) + len(line.said) - len(said)
-    if lost:
-        text = f"{text[:max_chars]} [cut: {lost} more characters]"
+    text, lost = _cut(clean("\n".join(parts)), max_chars, unread=len(line.said) - len(said))
     speaker = redact(line.speaker) if mask and line.name else line.speaker
     return f"{speaker}: {text}", lost
+
+
+def note_content(text: str, *, mask: bool, max_chars: int) -> tuple[str, int]:
+    """A note as it is written down, and how many characters were cut; as `content`."""
+    from langchain_hindsight.redaction import redact  # slow to compile
+
+    read = text[: max_chars + _MASK_MARGIN]
+    return _cut(redact(read) if mask else read, max_chars, unread=len(text) - len(read))
+
+
+def _cut(text: str, max_chars: int, *, unread: int) -> tuple[str, int]:
+    lost = max(0, len(text) - max_chars) + unread
+    return (f"{text[:max_chars]} [cut: {lost} more characters]" if lost else text), lost
 
 
 def shortened(text: str, limit: int) -> str:

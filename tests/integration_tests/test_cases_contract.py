@@ -399,4 +399,6 @@ def test_a_note_of_whatever_size_is_kept_within_bounds(
         size = sum(path.stat().st_size for path in Path(tmp_path).glob("outbox.db*"))
     assert size < 1_000_000
     for bank in (bank_id, life_bank_id):
-        assert 0 < sum(map(len, stored(hindsight_url, bank))) < 3000
+        texts = stored(hindsight_url, bank)
+        assert "Likes tea." in str(texts)
+        assert sum(map(len, texts)) < 3000

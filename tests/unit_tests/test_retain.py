@@ -193,6 +193,23 @@ def test_a_cut_message_is_counted_in_the_log_without_its_text(open_retainer, cap
     assert "secret" not in caplog.text
 
 
+@pytest.mark.parametrize("bank", [BANK, LifeBank("life")])
+async def test_a_note_over_the_cap_is_cut_and_marked_and_hides_no_credential(
+    open_retainer, server, caplog, bank
+):
+    retainer = open_retainer(max_chars=100)
+    note = "x" * 95 + f" {SECRET} " + "word " * 200_000
+    retainer.retain_note(bank, note, wait=10)
+    await retainer.aretain_note(bank, note, wait=10)
+    for content in server.contents():
+        assert content.startswith("x" * 95)
+        assert content.endswith(" more characters]")
+        assert len(content) < 150
+        assert SECRET[:5] not in content
+    assert caplog.text.count("A note was cut by") == len(server.contents()) == 2
+    assert "word" not in caplog.text
+
+
 def test_a_long_message_that_is_context_first_is_kept_whole_all_the_same(open_retainer, server):
     retainer = open_retainer()
     long = AIMessage("word " * 4000 + "THE-END", id="2")
