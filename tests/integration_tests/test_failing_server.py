@@ -140,6 +140,8 @@ def test_one_bank_that_fails_leaves_the_server_asked():
 
 def test_cancelling_the_run_closes_the_connection():
     reached, closed = threading.Event(), threading.Event()
+    settings = HindsightSettings(mental_models={"inject": False})  # one connection is looked at
+    who = {"project_bank": "b", "project_id": "p", "settings": settings}
 
     def serve(listener):
         peer, _ = listener.accept()
@@ -149,7 +151,7 @@ def test_cancelling_the_run_closes_the_connection():
         closed.set()
 
     async def run(url):
-        async with DualBankMemory(url, project_bank="b", project_id="p") as memory:
+        async with DualBankMemory(url, **who) as memory:
             task = asyncio.ensure_future(memory.arecall("When?"))
             assert await asyncio.to_thread(reached.wait, 20)
             task.cancel()
