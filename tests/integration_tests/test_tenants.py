@@ -25,7 +25,7 @@ from surfaces import SURFACES
 
 from langchain_hindsight import BankResolutionError, DualBankMemory, HindsightSettings
 
-CALLS = int(os.environ.get("TENANT_CALLS", "600"))
+CALLS = int(os.environ.get("TENANT_CALLS", "2000"))
 SEED = int(os.environ.get("TENANT_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 32)
 THREADS, TASKS = 12, 24
 QUESTIONS = (
