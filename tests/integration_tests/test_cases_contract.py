@@ -93,11 +93,18 @@ def _log(line):
     return "\n".join(f"2026-03-01 12:00:{at % 60:02} {line} {at}" for at in range(300))
 
 
-PASTES = {
-    "log": _log("ERROR worker cannot reach cache node"),
-    "stars": "★☆" * 3000,
-    "chinese": "部署服务在星期五中午从发布分支进行。" * 300,
-}
+PASTES = (
+    _log("ERROR worker cannot reach cache node"),
+    "★☆" * 3000,
+    "部署服务在星期五中午从发布分支进行。" * 300,
+)
+ASIDE = ", ".join(f"given that worker {at} restarted" for at in range(400))
+OVER_THE_CAP = (
+    *(f"{paste}\n\n{QUESTION}" for paste in PASTES),
+    *(f"{QUESTION}\n\n{paste}" for paste in PASTES),
+)
+ENDLESS = f"{QUESTION[:-1]}, {ASIDE}?"
+"""A sentence that has nothing to leave out; what it finds is another matter."""
 
 
 @every_surface
@@ -106,7 +113,8 @@ def test_a_query_over_the_servers_cap_is_shortened_around_its_question(
     hindsight_url, filled, monkeypatch, caplog, surface, use_async
 ):
     queries = []
-    with open_memory(hindsight_url, *filled, recall=PATIENT) as memory:
+    wide = {"max_query_chars": 20_000, **PATIENT}  # so that the tokens alone bound it
+    with open_memory(hindsight_url, *filled, recall=wide) as memory:
         recall = memory._gateway.recall
 
         async def watched(bank_id, query, **settings):
@@ -114,10 +122,11 @@ def test_a_query_over_the_servers_cap_is_shortened_around_its_question(
             return await recall(bank_id, query, **settings)
 
         monkeypatch.setattr(memory._gateway, "recall", watched)
-        for paste in PASTES.values():
-            for said in (f"{paste}\n\n{QUESTION}", f"{QUESTION}\n\n{paste}"):
-                assert count_tokens(said) > 2 * SERVERS_CAP
-                assert NOTES[0] in surface.run(memory, said, use_async=use_async)
+        for said in OVER_THE_CAP:
+            assert count_tokens(said) > 2 * SERVERS_CAP
+            assert NOTES[0] in surface.run(memory, said, use_async=use_async)
+        assert count_tokens(ENDLESS) > 2 * SERVERS_CAP
+        surface.run(memory, ENDLESS, use_async=use_async)
     assert queries
     assert max(map(count_tokens, queries)) < SERVERS_CAP
     assert "goes on without the memory" not in caplog.text
