@@ -69,6 +69,7 @@ class BankPolicy:
 
     def __init__(self, settings: HindsightSettings, *, identify_project: Callable[[], str]) -> None:
         """Check what can be checked without a caller."""
+        self._settings = settings
         self._scope = settings.scope
         self._switches = settings.switches
         self._project = settings.banks.project.bank_id
@@ -145,14 +146,8 @@ class BankPolicy:
             bank_id = _hashed(bank_id, ("life", bank_id))
         return LifeBank(bank_id, self._scope.life_tags)
 
-    # No caller's values may make a Project Bank's id that is another caller's Life Bank. The
-    # project's id gives way: a person's Life Bank is the same beside whatever Project Bank.
-
     def _may_be_a_life(self, bank_id: str) -> bool:
-        """Whether a project's id that values made could be somebody's Life Bank."""
-        if not self._switches.life or not isinstance(self._life, str) or callable(self._project):
-            return False
-        return _could_make(self._life, bank_id)
+        return not callable(self._project) and may_be_life(self._settings, bank_id)
 
     def _may_be_a_project(self, bank_id: str) -> bool:
         """Whether a Life Bank's id that values made could be a Project Bank that cannot give way.
@@ -166,6 +161,20 @@ class BankPolicy:
         if callable(self._life):
             return _could_make(template, bank_id)
         return _is_fixed(self._project) and _could_make(template, bank_id)
+
+
+def may_be_life(settings: HindsightSettings, bank_id: str) -> bool:
+    """Whether an id could be somebody's Life Bank, so that nothing automatic may be written there.
+
+    No caller's values may make a Project Bank's id that is another caller's Life Bank: the
+    project's id gives way, so that a person's Life Bank is the same beside whatever Project Bank.
+    A Project Bank that is fixed by its name keeps it, and the Life Bank of that name gives way. Of
+    ids that a function makes nothing is known.
+    """
+    life, project = settings.banks.life.bank_id, settings.banks.project.bank_id
+    if not isinstance(life, str) or not _could_make(life, bank_id):
+        return False
+    return _is_fixed(life) or not (_is_fixed(project) and _could_make(str(project), bank_id))
 
 
 def _is_fixed(template: BankTemplate | None) -> bool:

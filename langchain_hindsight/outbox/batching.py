@@ -63,6 +63,11 @@ class Batch:
         """When its youngest entry was written, in seconds of the epoch."""
         return max(entry.created for item in self.items for entry in item.entries)
 
+    @property
+    def role(self) -> str:
+        """In which role its entries were written: ``project`` or ``life``."""
+        return _role(self.items[0].entries[0])
+
     def request(self) -> list[dict[str, Any]]:
         """Its items as Hindsight takes them."""
         return [_request_item(item) for item in self.items]
@@ -70,6 +75,8 @@ class Batch:
 
 def plan(entries: Sequence[Entry], *, unit: Unit, limit: int, busy: Collection[str]) -> list[Item]:
     """Which entries go out together, and in which documents.
+
+    What was written in one role never shares a request with what was written in the other.
 
     Args:
         entries: What waits, oldest first; one more than ``limit`` tells that there is more.
@@ -86,7 +93,7 @@ def plan(entries: Sequence[Entry], *, unit: Unit, limit: int, busy: Collection[s
     for group in groups:
         whole = group if group[0].regrouped else group[:limit]
         document = whole[0].document
-        if document in seen:
+        if document in seen or (items and _role(whole[0]) != _role(items[0].entries[0])):
             continue
         if len(whole) > room and items:
             break
@@ -109,6 +116,15 @@ def operation_id(home: str, bank_id: str, items: Iterable[Item]) -> str:
         for item in items
     ]
     return str(uuid5(NAMESPACE, json.dumps([home, bank_id, members])))
+
+
+def _role(entry: Entry) -> str:
+    """The role of an entry; earlier versions wrote it down in its tags alone."""
+    role = entry.payload.get("role")
+    if role is None:
+        of_project = any(str(tag).startswith("project:") for tag in entry.payload["tags"])
+        return "project" if of_project else "life"
+    return str(role)
 
 
 def _grouped(entries: Sequence[Entry], unit: Unit) -> list[list[Entry]]:

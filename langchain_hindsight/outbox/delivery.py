@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
+from langchain_hindsight.banks import may_be_life
 from langchain_hindsight.errors import HindsightError
 from langchain_hindsight.gateway import Gateway, GatewayError
 from langchain_hindsight.outbox import leases
@@ -44,6 +45,10 @@ _MAX_ACCEPTED = 8
 _POLL = (0.05, 3.0)
 _ENDED_BADLY = {"failed", "cancelled"}
 _FAULT_PAUSE = 5.0
+_LIFE_NOW = (
+    "The configuration makes this bank a Life Bank, which only an explicit call writes to; what "
+    "was retained for a Project Bank of this id is not sent."
+)
 
 _logger = logging.getLogger(__name__)
 
@@ -417,7 +422,9 @@ class Delivery:
         Two processes that do so at once say the same to the server.
         """
         role = await self._database_call(self._store.role, lane)
-        if role is None or await self._gateway.bank_exists(lane.bank_id):
+        if role is None or self._is_misdirected(role, lane):
+            return False
+        if await self._gateway.bank_exists(lane.bank_id):
             return False
         missions = missions_of("life" if role == "life" else "project", self._settings)
         try:
@@ -433,6 +440,9 @@ class Delivery:
         """Send one recorded request, and record what became of it."""
         if not batch.items:
             await self._database_call(self._store.mark_done, lane, batch.operation_id)
+            return
+        if self._is_misdirected(batch.role, lane):
+            await self._refuse(lane, batch.operation_id, _LIFE_NOW)
             return
         try:
             count = await self._gateway.retain(
@@ -455,6 +465,13 @@ class Delivery:
             raise GatewayError(msg, kind="server")
         await self._database_call(self._store.mark_accepted, lane, batch.operation_id)
         self._tell(lane.bank_id)
+
+    def _is_misdirected(self, role: str, lane: Lane) -> bool:
+        """Whether what was retained for a project would reach a Life Bank.
+
+        It was written while this was a Project Bank, or by a program that takes it for one.
+        """
+        return role != "life" and may_be_life(self._settings, lane.bank_id)
 
     def _gave_up(self, batch: Batch) -> bool:
         return time.time() - batch.newest > self._settings.outbox.retry_for

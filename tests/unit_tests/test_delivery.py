@@ -10,6 +10,7 @@ from scripted_server import ScriptedServer, failure
 from langchain_hindsight.banks import LifeBank, ProjectBank
 from langchain_hindsight.gateway import OperationStatus
 from langchain_hindsight.outbox import delivery
+from langchain_hindsight.outbox.batching import Batch, Entry, plan
 from langchain_hindsight.retain import Retainer
 from langchain_hindsight.settings import HindsightSettings, OutboxSettings, RetainSettings
 from langchain_hindsight.templates import TEMPLATES
@@ -35,8 +36,9 @@ def server():
 def open_retainer(server, tmp_path):
     opened = []
 
-    def open_one(*, unit="message", on_accepted=lambda _: None, **outbox):
+    def open_one(*, unit="message", on_accepted=lambda _: None, banks=None, **outbox):
         settings = HindsightSettings(
+            banks=banks or {},
             retain=RetainSettings(unit=unit),
             outbox=OutboxSettings(
                 **{"url": f"sqlite:///{(tmp_path / 'outbox.db').as_posix()}"} | outbox
@@ -149,6 +151,55 @@ def test_an_entry_that_the_server_chokes_on_holds_up_none_before_or_behind_it(
     assert not retainer.flush(10).timed_out
     assert len(server.stored) == 7
     assert len({item["document_id"] for _, _, items in server.requests for item in items}) == 7
+
+
+@pytest.mark.parametrize("unit", ["message", "turn"])
+@pytest.mark.parametrize(
+    ("project", "life", "enabled"),
+    [
+        ("other", "work", None),
+        ("other", "{user_id}", None),
+        (None, "w{user_id}", None),
+        ("work", "work", None),
+        ("other", "work", False),
+    ],
+)
+def test_what_waits_for_a_project_never_reaches_what_has_become_a_life_bank(
+    server, open_retainer, caplog, project, life, enabled, unit
+):
+    before = open_retainer(unit=unit)
+    before.retain_transcript(BANK, turn("a", "b"), thread_id="t")
+    before.retain_note(BANK, "a note of the project", wait=0)
+    before.stop(0)
+    sent = list(server.requests)
+    server.stored.clear()
+    banks = {"project": {"bank_id": project}, "life": {"bank_id": life, "enabled": enabled}}
+    after = open_retainer(unit=unit, banks=banks)
+    after.retain_transcript(BANK, turn("c", "d"), thread_id="new")
+    after.flush(10)
+    assert after.retain_note(LifeBank("work"), "likes tea", wait=10).status == "stored"
+    written = [items for _, _, items in server.requests[len(sent) :]]
+    assert [item["content"] for items in written for item in items] == ["likes tea"]
+    assert after.status().dead == 5 - sum(len(items) for _, _, items in sent)
+    assert "only an explicit call" in caplog.text
+
+
+def test_a_project_bank_that_keeps_its_name_beside_a_life_template_is_delivered_to(
+    server, open_retainer
+):
+    banks = {"project": {"bank_id": "work"}, "life": {"bank_id": "{user_id}"}}
+    retainer = open_retainer(banks=banks)
+    retainer.retain_transcript(BANK, turn("a", "b"), thread_id="t")
+    assert retainer.flush(10).delivered == 2
+
+
+def test_a_life_bank_is_not_created_for_what_waits_for_a_project(server, open_retainer):
+    server.facts = None
+    retainer = open_retainer(banks={"project": {"bank_id": "other"}, "life": {"bank_id": "work"}})
+    retainer.retain_transcript(BANK, turn("a"), thread_id="t")
+    retainer.flush(10)
+    assert retainer.status().dead == 1
+    assert (server.created, server.requests) == ({}, [])
 
 
 def test_a_server_that_fails_over_everything_is_asked_ever_more_rarely(
@@ -402,3 +453,27 @@ def test_looking_at_an_outbox_that_is_not_there_makes_none(open_retainer, tmp_pa
     assert retainer.flush(1).waiting == 0
     retainer.start()
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("roles", [("project", "life"), ("life", "project"), (None, "life")])
+def test_what_was_written_in_one_role_shares_no_request_with_the_other(roles):
+    def entry(at, role):
+        payload = {"content": "x", "tags": [] if role == "life" else ["project:p"]}
+        return Entry(
+            id=at,
+            thread=None,
+            seq=0,
+            parent=None,
+            starts_turn=True,
+            document=f"d{at}",
+            regrouped=False,
+            revision=0,
+            fingerprint=f"f{at}",
+            payload=payload if role is None else payload | {"role": role},
+            created=0.0,
+        )
+
+    waiting = [entry(at, roles[at % 2]) for at in range(6)]
+    items = plan(waiting, unit="message", limit=10, busy=())
+    assert [item.document for item in items] == ["d0", "d2", "d4"]
+    assert Batch("op", "work", tuple(items)).role == (roles[0] or "project")
