@@ -10,7 +10,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from cachetools import TTLCache
 
@@ -51,6 +53,7 @@ class MentalModels:
             _HELD_BANKS, _PAUSE_AFTER_FAILURE, timer=time.monotonic
         )
         self._asking: dict[str, asyncio.Task[None]] = {}
+        self._waiting: Counter[str] = Counter()
 
     @property
     def limit(self) -> int:
@@ -58,11 +61,28 @@ class MentalModels:
         settings = self._settings.mental_models
         return settings.max_tokens if settings.inject else 0
 
-    def ask(self, banks: Sequence[Bank]) -> None:
-        """Begin to ask for what is not held; called ahead of a recall."""
-        for bank_id in (bank.bank_id for bank in banks) if self.limit else ():
+    @contextmanager
+    def asked(self, banks: Sequence[Bank]) -> Iterator[None]:
+        """Ask for what is not held, beside the recall in the ``with`` block.
+
+        What is late goes on behind it, for the next recall. Where the block is cancelled, so is
+        what nobody else waits for.
+        """
+        ids = [bank.bank_id for bank in banks] if self.limit else []
+        for bank_id in ids:
             if not any(bank_id in known for known in (self._held, self._paused, self._asking)):
                 self._asking[bank_id] = asyncio.ensure_future(self._fetch(bank_id))
+        self._waiting.update(ids)
+        try:
+            yield
+        except asyncio.CancelledError:
+            for bank_id in ids:
+                if self._waiting[bank_id] == 1 and bank_id in self._asking:
+                    self._asking[bank_id].cancel()
+            raise
+        finally:
+            self._waiting.subtract(ids)
+            self._waiting += Counter()  # drops what nobody waits for
 
     def under_way(self, banks: Sequence[Bank]) -> list[asyncio.Task[None]]:
         """What is still asked for of some banks."""

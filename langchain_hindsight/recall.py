@@ -191,7 +191,20 @@ class Recall:
             for bank, limit in zip(plan.banks, limits, strict=True)
             if limit and isinstance(bank, ProjectBank | LifeBank)
         ]
-        self._models.ask(banks)
+        with self._models.asked(banks):
+            project, life = await self._asked(plan)
+            found_models = await self._models.of(banks)
+        models = budget.fit(found_models, limit=self._models.limit, role="models").memories
+        text = fence.render(
+            project.memories if project else (), life.memories if life else (), models
+        )
+        result = RecallResult(text=text, project=project, life=life, mental_models=models)
+        _warn(result)
+        return result
+
+    async def _asked(self, plan: RecallPlan) -> tuple[BankRecall | None, BankRecall | None]:
+        """What is chosen of either bank, both asked at once."""
+        settings = self._settings.recall
         vocabulary = asyncio.ensure_future(self._load_vocabulary())
 
         async def of_project() -> BankRecall | None:  # while the other bank is still waited for
@@ -205,15 +218,7 @@ class Recall:
         shown: set[str] = set()
         if project:  # a memory of the project that found no room makes no other a duplicate
             budget.filter_memories(project.memories, min_scores={}, seen=shown)
-        life = self._chosen(life, life_found, "life", shown)
-        found_models = await self._models.of(banks)
-        models = budget.fit(found_models, limit=self._models.limit, role="models").memories
-        text = fence.render(
-            project.memories if project else (), life.memories if life else (), models
-        )
-        result = RecallResult(text=text, project=project, life=life, mental_models=models)
-        _warn(result)
-        return result
+        return project, self._chosen(life, life_found, "life", shown)
 
     async def _load_vocabulary(self) -> None:
         """Load what tokens are counted with while the server thinks: once a process, it is slow."""

@@ -67,7 +67,9 @@ class Subject:
 class Watched:
     """One recall or retain while it is watched, as a context manager, sync and async.
 
-    Give `ended` what came of it; an exception that passes through is told as what it is.
+    Give `ended` what came of it; an exception that passes through is told as what it is. What a
+    callback handler raises on purpose (``raise_error``) is raised at the end, when what is to be
+    retained is on disk.
     """
 
     def __init__(self, subject: Subject, config: RunnableConfig | None) -> None:
@@ -79,6 +81,7 @@ class Watched:
         self._spans = ExitStack()
         self._run: Any = None
         self._span: Span | None = None
+        self._objection: Exception | None = None
         self._began = time.time_ns()
 
     def __enter__(self) -> Self:
@@ -87,7 +90,10 @@ class Watched:
             from langchain_core.runnables.config import get_callback_manager_for_config
 
             manager = get_callback_manager_for_config(self._config)
-            self._run = manager.on_chain_start({}, self._inputs(), name=self._name)
+            try:
+                self._run = manager.on_chain_start({}, self._inputs(), name=self._name)
+            except Exception as objection:  # noqa: BLE001 - whatever a handler raises
+                self._objection = objection
         return self._begin()
 
     def __exit__(
@@ -102,6 +108,8 @@ class Watched:
             self._run.on_chain_error(error)
         elif self._run is not None:
             self._run.on_chain_end(self._outputs())
+        elif self._objection is not None:
+            raise self._objection
 
     async def __aenter__(self) -> Self:
         """Tell that it begins."""
@@ -109,7 +117,10 @@ class Watched:
             from langchain_core.runnables.config import get_async_callback_manager_for_config
 
             manager = get_async_callback_manager_for_config(self._config)
-            self._run = await manager.on_chain_start({}, self._inputs(), name=self._name)
+            try:
+                self._run = await manager.on_chain_start({}, self._inputs(), name=self._name)
+            except Exception as objection:  # noqa: BLE001 - whatever a handler raises
+                self._objection = objection
         return self._begin()
 
     async def __aexit__(
@@ -124,6 +135,8 @@ class Watched:
             await self._run.on_chain_error(error)
         elif self._run is not None:
             await self._run.on_chain_end(self._outputs())
+        elif self._objection is not None:
+            raise self._objection
 
     def ended(self, outcome: Outcome) -> Outcome:
         """Keep what came of it, to tell it; give it back."""

@@ -138,32 +138,40 @@ def test_one_bank_that_fails_leaves_the_server_asked():
             assert result.life.error is None
 
 
-def test_cancelling_the_run_closes_the_connection():
-    reached, closed = threading.Event(), threading.Event()
-    settings = HindsightSettings(mental_models={"inject": False})  # one connection is looked at
-    who = {"project_bank": "b", "project_id": "p", "settings": settings}
+def test_cancelling_the_run_closes_every_connection():
+    requests, closed = 2, threading.Barrier(3)  # of the recall and for the mental models
+    reached = threading.Semaphore(0)
 
     def serve(listener):
         peer, _ = listener.accept()
         with peer:
+            peer.recv(65536)
+            reached.release()
             while peer.recv(65536):
-                reached.set()
-        closed.set()
+                pass
+        closed.wait(20)
+
+    def have_all_come():
+        return all(reached.acquire(timeout=20) for _ in range(requests))
 
     async def run(url):
-        async with DualBankMemory(url, **who) as memory:
+        async with DualBankMemory(url, project_bank="b", project_id="p") as memory:
             task = asyncio.ensure_future(memory.arecall("When?"))
-            assert await asyncio.to_thread(reached.wait, 20)
+            assert await asyncio.to_thread(have_all_come)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
-            assert await asyncio.to_thread(closed.wait, 5)  # sooner than the deadline
+            await asyncio.to_thread(closed.wait, 5)  # sooner than the deadline
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        thread = threading.Thread(target=serve, args=(listener,), daemon=True)
-        thread.start()
+        threads = [
+            threading.Thread(target=serve, args=(listener,), daemon=True) for _ in range(requests)
+        ]
+        for thread in threads:
+            thread.start()
         asyncio.run(run(f"http://127.0.0.1:{listener.getsockname()[1]}"))
-        thread.join(10)
+        for thread in threads:
+            thread.join(10)
 
 
 async def test_the_same_question_at_the_same_time_is_one_request_that_outlives_one_of_its_askers():
@@ -184,3 +192,30 @@ async def test_the_same_question_at_the_same_time_is_one_request_that_outlives_o
         for result in await asyncio.gather(*asked[1:]):
             result.raise_for_error()
         assert server.asked == 1
+
+
+async def test_mental_models_that_another_turn_waits_for_are_not_cancelled_with_the_first(
+    monkeypatch,
+):
+    go_on = threading.Event()
+    with (
+        answering(body=b'{"results": [], "items": []}', after=go_on, **_JSON) as server,
+        DualBankMemory(server.url, project_bank="b", project_id="p") as memory,
+    ):
+        models = memory._recall._models
+        asked = [
+            asyncio.ensure_future(memory.arecall(f"When do we deploy {what}?"))
+            for what in ("billing", "the web")
+        ]
+        async with asyncio.timeout(20):
+            while models._waiting["b"] < len(asked) or not models._asking:  # noqa: ASYNC110 - as above
+                await asyncio.sleep(0.01)
+        asked[0].cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asked[0]
+        async with asyncio.timeout(20):
+            while models._waiting["b"] > 1:  # noqa: ASYNC110 - as above
+                await asyncio.sleep(0.01)
+        go_on.set()
+        (await asked[1]).raise_for_error()
+        assert "b" in models._held

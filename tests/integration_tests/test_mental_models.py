@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import time
-import urllib.request
+import asyncio
+from contextlib import aclosing
 
 import pytest
 from hindsight_client import Hindsight
@@ -17,26 +16,26 @@ QUESTION = "When does the billing service deploy?"
 
 
 @pytest.fixture
-def bank(hindsight_mock_url, bank_id):
+async def bank(hindsight_mock_url, bank_id):
     """A bank with models of this project, of another and of none, each with content."""
     models = {"Ours": ["project:billing"], "Theirs": ["project:web"], "Free": []}
-    with Hindsight(hindsight_mock_url) as client:
+    async with aclosing(Hindsight(hindsight_mock_url)) as client:
         for tags in models.values():
-            client.retain(bank_id, "The billing service deploys on Fridays at noon.", tags=tags)
-    for name, tags in models.items():
-        _make(hindsight_mock_url, bank_id, name, tags)
+            said = "The billing service deploys on Fridays at noon."
+            await client.aretain(bank_id, said, tags=tags)
+        for name, tags in models.items():
+            await _make(client, bank_id, name, tags)
     return bank_id
 
 
-def _make(url, bank_id, name, tags):
-    with Hindsight(url) as client:
-        made = client.create_mental_model(bank_id, name, "What is deployed when?", tags=tags)
-    address = f"{url}/v1/default/banks/{bank_id}/mental-models/{made.mental_model_id}"
+async def _make(client, bank_id, name, tags):
+    question = "What is deployed when?"
+    made = await client.acreate_mental_model(bank_id, name, question, tags=tags)
     for _ in range(100):  # the server has no event to wait for
-        with urllib.request.urlopen(f"{address}?detail=content") as answer:
-            if json.load(answer)["content"]:
-                return
-        time.sleep(0.1)
+        found = await client.aget_mental_model(bank_id, made.mental_model_id, detail="content")
+        if found.content:
+            return
+        await asyncio.sleep(0.1)
     pytest.fail("the server made no content")
 
 
@@ -64,11 +63,18 @@ def test_what_is_recalled_beside_them_stays_byte_for_byte(hindsight_mock_url, ba
     assert beside.text.startswith(without.text.removesuffix("</hindsight-memory>"))
 
 
-def test_they_keep_to_their_own_cap(hindsight_mock_url, bank):
-    with open_memory(
-        hindsight_mock_url, bank, recall={"max_tokens": 0}, mental_models={"max_tokens": 60}
-    ) as memory:
-        assert count_tokens(memory.recall(QUESTION).text) <= 60
+@pytest.mark.parametrize("cap", [0, 20, 40, 60, 400])
+def test_they_keep_to_their_own_cap(hindsight_mock_url, bank, cap):
+    with open_memory(hindsight_mock_url, bank, mental_models={"max_tokens": cap}) as memory:
+        result = memory.recall(QUESTION)
+    assert result.project.memories
+    assert count_tokens(result.text) - result.project.tokens <= cap
+    assert bool(result.mental_models) is (cap >= 60)
+
+
+def test_a_bank_that_is_given_no_room_gives_no_model_either(hindsight_mock_url, bank):
+    with open_memory(hindsight_mock_url, bank, recall={"max_tokens": 0}) as memory:
+        assert memory.recall(QUESTION).text == ""
 
 
 def test_they_are_asked_for_once_in_a_while(hindsight_mock_url, bank, monkeypatch):

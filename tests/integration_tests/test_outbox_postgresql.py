@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -11,6 +12,7 @@ import textwrap
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing
 from pathlib import Path
 
 import pytest
@@ -93,17 +95,17 @@ def talk(thread, count):
 
 def texts(url: str, bank_id: str) -> list[str]:
     """The text of everything that a bank holds, chunk by chunk."""
-    client = Hindsight(url)
-    try:
-        found, offset = [], 0
-        while True:
-            page = client.list_memories(bank_id, limit=100, offset=offset).items
-            found += [item["text"] if isinstance(item, dict) else item.text for item in page]
-            if len(page) < 100:
-                return sorted(found)
-            offset += 100
-    finally:
-        client.close()
+
+    async def listed():
+        found = []
+        async with aclosing(Hindsight(url)) as client:
+            while True:
+                page = await client.alist_memories(bank_id, limit=100, offset=len(found))
+                found += [one["text"] if isinstance(one, dict) else one.text for one in page.items]
+                if len(page.items) < 100:
+                    return found
+
+    return sorted(asyncio.run(listed()))
 
 
 WORK = """

@@ -15,7 +15,7 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from remembering import LIFE_NOTE, NOTES, QUESTION, model_of, open_memory, remember_both
+from remembering import LIFE_NOTE, NOTES, QUESTION, model_of, open_memory, remember_both, stored
 from surfaces import both, every_graph
 
 THREAD = {"thread_id": "t-1"}
@@ -198,3 +198,30 @@ def test_a_bank_that_fails_is_an_error_to_those_who_watch(spans, bank_id, use_as
     [asked] = [one for one in spans.get_finished_spans() if one.name == f"retrieval {bank_id}"]
     assert asked.status.status_code is trace.StatusCode.ERROR
     assert asked.attributes["error.type"] == "GatewayError"
+
+
+class Strict(BaseCallbackHandler):
+    """A handler whose errors are to be raised."""
+
+    raise_error = True
+
+    def on_chain_start(self, serialized, inputs, *, name="", **kwargs):
+        if name == "hindsight.retain":
+            msg = "No."
+            raise ValueError(msg)
+
+
+@both
+def test_a_handler_that_objects_is_heard_once_the_turn_is_on_disk(memory, bank_id, use_async):
+    config = {"configurable": THREAD, "callbacks": [Strict()]}
+    said = [("human", "We chose Kafka."), ("ai", "Noted.")]
+
+    def retain():
+        if use_async:
+            return asyncio.run(memory.aretain(said, config=config))
+        return memory.retain(said, config=config)
+
+    with pytest.raises(ValueError, match="No"):
+        retain()
+    assert not memory.flush(60).timed_out
+    assert any("Kafka" in one for one in stored(memory.settings.url, bank_id))
