@@ -115,6 +115,20 @@ class OperationStatus:
     error: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class MentalModel:
+    """A question whose answer Hindsight keeps up to date, and the answer."""
+
+    id: str
+    name: str
+    question: str
+    content: str
+    """``""`` until Hindsight has made it."""
+    tags: tuple[str, ...] = ()
+    refreshed_at: datetime | None = None
+    """When it was last made, in UTC."""
+
+
 class Gateway:
     """A Hindsight server, as coroutines to run on `loop`.
 
@@ -297,26 +311,6 @@ class Gateway:
             raise
         return True
 
-    async def list_models(self, bank_id: str) -> list[Any]:
-        """A bank's mental models with their content; none where there is no such bank.
-
-        Raises:
-            GatewayError: If the server did not say.
-        """
-        found: list[Any] = []
-        while True:
-            page = partial(_model_page, bank_id=bank_id, offset=len(found))
-            try:
-                response = await self._call(page)
-            except GatewayError as error:
-                if error.kind == "missing":
-                    return []
-                raise
-            items = self._field(response, "items")
-            found += items
-            if len(items) < _PAGE:
-                return found
-
     async def create_model(self, bank_id: str, **model: Any) -> None:  # noqa: ANN401 - the client's own
         """Make a mental model.
 
@@ -404,9 +398,9 @@ class Gateway:
         self,
         bank_id: str,
         *,
-        timeout: float,  # noqa: ASYNC109 - as above
-    ) -> list[RecalledMemory]:
-        """The mental models of a bank, whatever their tags, by name; at most a hundred.
+        timeout: float | None = None,  # noqa: ASYNC109 - as above
+    ) -> list[MentalModel]:
+        """The mental models of a bank, whatever their tags, by name; none where there is no bank.
 
         Raises:
             GatewayError: If the server did not answer, or not as Hindsight does.
@@ -632,10 +626,6 @@ class _Refusal(Exception):  # noqa: N818 - a status, as the client's own excepti
         self.headers = headers
 
 
-def _model_page(client: Hindsight, *, bank_id: str, offset: int) -> Awaitable[Any]:
-    return client.alist_mental_models(bank_id, detail="content", limit=_PAGE, offset=offset)
-
-
 def _import_template(
     client: Hindsight, *, bank_id: str, manifest: Mapping[str, Any]
 ) -> Awaitable[Any]:
@@ -673,12 +663,16 @@ class _Connection:
         body = await self._answer(self._session.post(url, data=json.dumps(request)))
         return [_memory(found) for found in body["results"]]
 
-    async def mental_models(self, bank_id: str) -> list[RecalledMemory]:
-        """List a bank's mental models, as the client would."""
-        url = f"{self._bank(bank_id)}/mental-models?detail=content&limit=100"
-        body = await self._answer(self._session.get(url))
-        models = [_mental_model(found) for found in body["items"] if found.get("content")]
-        return sorted(models, key=lambda model: (model.text, model.id))
+    async def mental_models(self, bank_id: str) -> list[MentalModel]:
+        """List a bank's mental models, page by page, as the client would."""
+        found: list[MentalModel] = []
+        while True:
+            page = f"detail=content&limit={_PAGE}&offset={len(found)}"
+            url = f"{self._bank(bank_id)}/mental-models?{page}"
+            items = (await self._answer(self._session.get(url)))["items"]
+            found += [_mental_model(one) for one in items]
+            if len(items) < _PAGE:
+                return sorted(found, key=lambda model: (model.name, model.id))
 
     def _bank(self, bank_id: str) -> str:
         return f"{self._address}/v1/default/banks/{quote(bank_id, safe='')}"
@@ -741,18 +735,19 @@ def _memory(found: Mapping[str, Any]) -> RecalledMemory:
     )
 
 
-def _mental_model(found: Mapping[str, Any]) -> RecalledMemory:
-    """A mental model, its name ahead of what it says.
+def _mental_model(found: Mapping[str, Any]) -> MentalModel:
+    """A mental model of the server's.
 
     Raises:
         Exception: If it is none.
     """
-    return RecalledMemory(
+    return MentalModel(
         id=str(found["id"]),
-        text=f"{found['name']}: {found['content']}",
-        type="mental_model",
+        name=str(found["name"]),
+        question=found.get("source_query") or "",
+        content=found.get("content") or "",
         tags=tuple(found.get("tags") or ()),
-        date=_aware(found.get("last_refreshed_at")),
+        refreshed_at=_aware(found.get("last_refreshed_at")),
     )
 
 

@@ -24,7 +24,7 @@ from langchain_hindsight.templates import (
 )
 
 if TYPE_CHECKING:
-    from langchain_hindsight.gateway import Gateway
+    from langchain_hindsight.gateway import Gateway, MentalModel
     from langchain_hindsight.settings import HindsightSettings
 
 _NEAR = 3
@@ -34,18 +34,6 @@ NO_LLM = (
     "This server has no LLM, so it can make no mental models; missions alone can be applied, and "
     "are used once it has one."
 )
-
-
-@dataclass(frozen=True, slots=True)
-class MentalModel:
-    """A question whose answer Hindsight keeps up to date, and the answer."""
-
-    id: str
-    name: str
-    question: str
-    content: str
-    refreshed_at: str | None = None
-    """When it was last made, as an ISO time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,15 +125,9 @@ class ManagedBank:
             HindsightError: If the server did not say.
         """
         return [
-            MentalModel(
-                id=one.id,
-                name=one.name,
-                question=one.source_query or "",
-                content=one.content or "",
-                refreshed_at=one.last_refreshed_at,
-            )
-            for one in await self._gateway.list_models(self.bank_id)
-            if self.tag is None or self.tag in (one.tags or ())
+            one
+            for one in await self._gateway.mental_models(self.bank_id)
+            if self.tag is None or self.tag in one.tags
         ]
 
     async def create_model(self, name: str, question: str) -> str:

@@ -19,7 +19,7 @@ from cachetools import TTLCache
 from langchain_hindsight.banks import LifeBank, ProjectBank
 from langchain_hindsight.errors import HindsightError
 from langchain_hindsight.fork import abandon, on_fork_in_child
-from langchain_hindsight.gateway import Gateway
+from langchain_hindsight.gateway import Gateway, MentalModel
 from langchain_hindsight.recall_result import RecalledMemory
 from langchain_hindsight.settings import HindsightSettings
 
@@ -109,11 +109,23 @@ class MentalModels:
 
     async def _fetch(self, bank_id: str) -> None:
         try:
-            self._held[bank_id] = tuple(
-                await self._gateway.mental_models(bank_id, timeout=self._settings.recall.timeout)
+            found = await self._gateway.mental_models(
+                bank_id, timeout=self._settings.recall.timeout
             )
+            self._held[bank_id] = tuple(_as_memory(model) for model in found if model.content)
         except HindsightError as error:
             self._paused[bank_id] = time.monotonic()
             _logger.info("The mental models of a bank could not be had: %s", error)
         finally:
             self._asking.pop(bank_id, None)
+
+
+def _as_memory(model: MentalModel) -> RecalledMemory:
+    """A mental model to be shown, its name ahead of what it says."""
+    return RecalledMemory(
+        id=model.id,
+        text=f"{model.name}: {model.content}",
+        type="mental_model",
+        tags=model.tags,
+        date=model.refreshed_at,
+    )

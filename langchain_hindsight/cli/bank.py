@@ -110,7 +110,8 @@ def missions(
 def list_models(*, role: BankOption = "project", caller: CallerOption = None) -> None:
     """Print the mental models: id, name, when each was made, and what it says."""
     for one in manage(role, lambda managed: managed.models(), caller):
-        typer.echo(f"{one.id}  {one.name}  ({one.refreshed_at or 'not made yet'})")
+        made = f"{one.refreshed_at:%Y-%m-%d %H:%M} UTC" if one.refreshed_at else "not made yet"
+        typer.echo(f"{one.id}  {one.name}  ({made})")
         typer.echo(f"  {one.content or one.question}")
 
 

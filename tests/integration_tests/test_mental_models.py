@@ -9,6 +9,7 @@ import pytest
 from hindsight_client import Hindsight
 from remembering import open_memory, remember
 
+from langchain_hindsight import gateway
 from langchain_hindsight.budget import count_tokens
 from langchain_hindsight.fence import parse
 
@@ -79,17 +80,24 @@ def test_a_bank_that_is_given_no_room_gives_no_model_either(hindsight_mock_url, 
 
 def test_they_are_asked_for_once_in_a_while(hindsight_mock_url, bank, monkeypatch):
     with open_memory(hindsight_mock_url, bank, recall={"cache_ttl": 0}) as memory:
-        gateway = memory._gateway
-        asked, ask = [], gateway.mental_models
+        asked, ask = [], memory._gateway.mental_models
 
         async def counted(bank_id, **options):
             asked.append(bank_id)
             return await ask(bank_id, **options)
 
-        monkeypatch.setattr(gateway, "mental_models", counted)
+        monkeypatch.setattr(memory._gateway, "mental_models", counted)
         for question in (QUESTION, "Who deploys?", "Where?"):
             memory.recall(question)
     assert asked == [bank]
+
+
+@pytest.mark.parametrize("page", [1, 2, 3, 4])
+def test_every_page_of_them_is_read(hindsight_mock_url, bank, monkeypatch, page):
+    monkeypatch.setattr(gateway, "_PAGE", page)
+    with open_memory(hindsight_mock_url, bank) as memory:
+        found = memory._loop.run(memory._gateway.mental_models(bank))
+    assert [one.name for one in found] == ["Free", "Ours", "Theirs"]
 
 
 def test_a_server_without_an_llm_has_none_and_recalls_all_the_same(hindsight_url, bank_id):
