@@ -8,9 +8,8 @@ import pytest
 
 from langchain_hindsight import HindsightSettings
 from langchain_hindsight.banks import LifeBank, ProjectBank
-from langchain_hindsight.gateway import GatewayError
+from langchain_hindsight.gateway import GatewayError, MentalModel
 from langchain_hindsight.mental_models import MentalModels
-from langchain_hindsight.recall_result import RecalledMemory
 
 BANK = ProjectBank("b", "billing")
 
@@ -34,13 +33,13 @@ class Server:
 
 
 def model(*tags):
-    return RecalledMemory(id="/".join(tags), text="x", tags=tags)
+    return MentalModel("/".join(tags), "name", "a question?", "an answer", tags)
 
 
 async def shown(server, bank=BANK, **settings):
     models = MentalModels(server, HindsightSettings(**settings))
-    models.ask([bank])
-    return [one.id for one in await models.of([bank])]
+    with models.asked([bank]):
+        return [one.id for one in await models.of([bank])]
 
 
 TAGS = [("project:billing",), ("project:billing", "x"), ("project:web",), ("x",), (), ("old",)]
@@ -68,14 +67,14 @@ async def test_the_life_bank_shows_what_its_tags_let_through():
 async def test_late_models_are_left_out_and_there_for_the_next_turn():
     server = Server(model("project:billing"), slow=asyncio.Event())
     models = MentalModels(server, HindsightSettings())
-    models.ask([BANK])
     async with asyncio.timeout(5):
-        assert await models.of([BANK]) == []
+        with models.asked([BANK]):
+            assert await models.of([BANK]) == []
     assert models.under_way([BANK])
     server.slow.set()
     await asyncio.gather(*models.under_way([BANK]))
-    models.ask([BANK])
-    assert len(await models.of([BANK])) == 1
+    with models.asked([BANK]):
+        assert len(await models.of([BANK])) == 1
     assert server.asked == 1
 
 
@@ -83,8 +82,8 @@ async def test_a_server_that_fails_is_not_asked_with_every_turn():
     server = Server(broken=True)
     models = MentalModels(server, HindsightSettings())
     for _ in range(3):
-        models.ask([BANK])
-        assert await models.of([BANK]) == []
+        with models.asked([BANK]):
+            assert await models.of([BANK]) == []
     assert server.asked == 1
 
 

@@ -360,7 +360,7 @@ def test_a_document_is_never_twice_in_a_batch_nor_in_one_beside_another_that_is_
             regrouped=False,
             revision=0,
             fingerprint="",
-            payload={},
+            payload={"role": "project"},
             created=0.0,
         )
         for at, document in enumerate(["one", "two", "one", "three"])
