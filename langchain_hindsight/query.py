@@ -1,11 +1,11 @@
 """What to search memory for: the person's own words, and as much of the talk before as helps.
 
 Only text that a person or the model wrote takes part: no recalled blocks, tool traffic, reasoning
-or images, and no pasted logs or code beside a question. Of a long message its questions are kept,
-its first and its last sentence, so that a question survives wherever it stands: the server looks
-for sixteen words of a query, and for the meaning of the whole. A query stays within its characters
-and below the server's cap of 500 tokens. The work is done from the end of the thread and does not
-grow with its length.
+or images, and no pasted logs or code beside a question. Of a long message its questions are kept
+and what they point at, or else its first and its last sentence, so that a question survives
+wherever it stands: the server looks for sixteen words of a query, and for the meaning of the whole.
+A query stays within its characters and below the server's cap of 500 tokens. The work is done from
+the end of the thread and does not grow with its length.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ _NO_PERSON = "there is no message from a person to search for"
 
 _TEXT_BLOCKS = frozenset({"text", "input_text", "output_text"})
 _TOOL_BLOCKS = frozenset({"tool_result", "function_call_output", "function_response"})
+_WORD = re.compile(r"[^\W_]+")
 _LOOK_BACK = 200
 """Most messages that are looked at for what was said before."""
 
@@ -44,12 +45,28 @@ _FOCUS_CHARS = 240
 _LONG_CHARS = 600
 """Characters from which on its first and last sentence do, where it asks nothing."""
 _MOST_QUESTIONS = 3
+"""Of more of them the first and the last ones are kept."""
 _CONTENT_WORDS = 2
 """Words that say something, from which on questions stand for a message alone."""
+_NAMING_WORDS = 4
+"""Words that say something, from which on a question that points at something names it too."""
+_COURTESIES = frozenset(
+    _WORD.findall(
+        """
+        advance advice advise anybody anyone appreciate back check checking clue clues got guess
+        hand happen hear hello help hey hi idea ideas know knows look looking lot make makes
+        maybe mean means mind need okay ok opinion perhaps please possible quick quickly really
+        reckon right say sense share somebody someone sorry suggestion suggestions sure take
+        taking thank thanks think thinking thought thoughts time today tomorrow tonight
+        understand understood want wanted wondering wrong
+        """
+    )
+)
+"""Words of asking itself: "could anyone please have a look?" says nothing of what is asked."""
 _QUOTED_WORDS = 8
 """Most words of an error message that help a question with too few words of its own."""
 _BETWEEN_SENTENCES = re.compile(r"(?<=[.!?…؟])\s+|(?<=[。！？])|\n+")  # noqa: RUF001 - CJK
-_QUESTION = re.compile("[?？؟\u037e]\\W*$")  # noqa: RUF001 - those of other scripts
+_QUESTION_MARKS = frozenset("?？؟\u037e")  # noqa: RUF001 - those of other scripts
 _FAILURE = re.compile(r"error|exception|fail|fatal|denied|refused|panic", re.IGNORECASE)
 _CUT = " … "
 
@@ -67,7 +84,6 @@ _CONTEXT_CHARS = 480
 """Most characters of what was said before, however large the cap."""
 _SAID_CHARS = 200
 """Most characters of one earlier message."""
-_WORD = re.compile(r"[^\W_]+")
 _LETTERS = re.compile(r"[^\W\d_]{2,}")
 _UNSPACED_CHARS_A_WORD = 2
 
@@ -267,16 +283,29 @@ def _gist(text: str) -> str:
     """A short text as it is; of a long one its questions, and what they need to be understood."""
     if len(text) <= _FOCUS_CHARS:
         return text
-    sentences = [one for one in _BETWEEN_SENTENCES.split(text) if _has_words(one)]
+    sentences = [one for one in _BETWEEN_SENTENCES.split(text) if any(map(str.isalpha, one))]
     if not sentences:
         return text
-    asking = [at for at, one in enumerate(sentences) if _QUESTION.search(one)][-_MOST_QUESTIONS:]
-    asked = "\n".join(sentences[at] for at in asking)
-    if _content_words(asked) >= _CONTENT_WORDS:
-        return asked
-    if len(text) <= _LONG_CHARS:
-        return text
-    return "\n".join(sentences[at] for at in sorted({0, *asking, len(sentences) - 1}))
+    asking = [at for at, one in enumerate(sentences) if _is_question(one)]
+    asking = asking[:1] + asking[1:][1 - _MOST_QUESTIONS :]
+    # What a question points at mostly stands before it.
+    kept = {*asking, *(at - 1 for at in asking if at and _points_away(sentences[at]))}
+    if _content_words("\n".join(sentences[at] for at in asking)) < _CONTENT_WORDS:
+        if len(text) <= _LONG_CHARS:
+            return text
+        kept |= {0, len(sentences) - 1}
+    return "\n".join(sentences[at] for at in sorted(kept))
+
+
+def _is_question(sentence: str) -> bool:
+    """Whether a question mark stands behind a sentence's last word."""
+    behind = itertools.takewhile(lambda char: not char.isalnum(), reversed(sentence))
+    return not _QUESTION_MARKS.isdisjoint(behind)
+
+
+def _points_away(question: str) -> bool:
+    """Whether a question does not say by itself what it is about."""
+    return bool(_POINTING.search(question)) and _content_words(question) < _NAMING_WORDS
 
 
 def _failure(message: Message) -> str:
@@ -287,7 +316,8 @@ def _failure(message: Message) -> str:
 
 def _content_words(text: str) -> int:
     """How many words say something; of languages other than English all do."""
-    return _count(word for word in _WORD.findall(text.casefold()) if word not in STOP_WORDS)
+    words = _WORD.findall(text.casefold())
+    return _count(word for word in words if word not in STOP_WORDS and word not in _COURTESIES)
 
 
 def _count(words: Iterable[str]) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Sequence
 
 import pytest
@@ -222,7 +223,39 @@ def test_of_a_long_message_the_questions_count_and_else_its_first_and_last_sente
     assert composed(f"Alpha came first. {talk} Omega was last.") == (
         "Alpha came first.\nOmega was last."
     )
-    assert composed(f"Alpha came first. {talk} Why is it?") == "Alpha came first.\nWhy is it?"
+    assert composed(f"Alpha came first. {talk} Why so?") == "Alpha came first.\nWhy so?"
+
+
+NEED = (
+    "I have to find out which database we decided on for the billing service last spring, because"
+    " the migration of the invoices table is due next week and the auditors want to know whether"
+    " the retention rules that we wrote down for it still apply to archived rows."
+)
+
+
+@pytest.mark.parametrize(
+    "courtesy",
+    ["Can you help me please?", "Does that make sense?", "Could somebody take a quick look?",
+     "What do you think?", "Any idea?", "Would you mind checking that for me?",
+     "Thanks in advance, could you get back to me today?", "Sorry, do you know what is wrong?"],
+)  # fmt: skip
+def test_a_courtesy_does_not_stand_for_the_request_before_it(courtesy):
+    assert composed(f"{NEED} {courtesy}") == f"{NEED} {courtesy}"
+
+
+def test_a_question_that_points_at_what_stands_before_it_takes_it_along():
+    talk = "We walked along the river for a while. " * 20
+    drops, who = "The payment gateway drops events.", "Who wrote the module for it back then?"
+    assert composed(f"{talk}\n{drops} {who}\n{talk}") == f"{drops}\n{who}"
+    assert composed(f"Alpha came first. {talk} {drops} Why is that?") == (
+        f"Alpha came first.\n{drops}\nWhy is that?"
+    )
+
+
+def test_of_many_questions_the_first_and_the_last_two_are_kept():
+    asked = [f"{at}. Which port does service number {at} use?" for at in "abcde"]
+    query = composed(" ".join([*asked, NEED]))
+    assert [at for at in "abcde" if f"number {at}" in query] == ["a", "d", "e"]
 
 
 def test_a_message_that_is_code_alone_is_searched_for_as_it_is():
@@ -331,3 +364,12 @@ def test_a_message_says_what_its_text_parts_say(content, said):
 def test_any_message_can_be_read(thread):
     for message in thread:
         assert isinstance(message_text(message), str)
+
+
+@pytest.mark.parametrize(
+    "unit", ["?", "? ", "?!🙂", "a\n", "```\n", "x: ", "<", "ꙮ", "\u200b", "</"]
+)
+def test_a_query_takes_no_longer_than_its_text(unit):
+    started = time.perf_counter()
+    compose_query(f"a {unit * (60_000 // len(unit))} b", context_turns=2, max_query_chars=3000)
+    assert time.perf_counter() - started < 5
