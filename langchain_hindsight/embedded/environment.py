@@ -92,6 +92,10 @@ class ServerEnvironment:
             _RERANKER_PROVIDER: "rrf",
             # A name that stays, so that a restart takes up work that was cut off.
             "HINDSIGHT_API_WORKER_ID": "langchain-hindsight-embedded",
+            # Else each bank, however small, has three vector indexes, which every statement of
+            # every bank locks and plans with. The figure is the one that Hindsight's own source
+            # recommends to those with thousands of banks.
+            "HINDSIGHT_API_VECTOR_INDEX_MIN_ROWS": "10000",
         }
         if not any(name.startswith("HINDSIGHT_API_LLM_") for name in self.asked):
             settings[_LLM_PROVIDER] = "none"

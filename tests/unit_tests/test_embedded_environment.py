@@ -28,6 +28,7 @@ def test_without_settings_it_runs_offline_and_without_a_language_model():
 
     assert variables["HINDSIGHT_API_LLM_PROVIDER"] == "none"
     assert variables["HINDSIGHT_API_RERANKER_PROVIDER"] == "rrf"
+    assert variables["HINDSIGHT_API_VECTOR_INDEX_MIN_ROWS"] == "10000"
     assert variables["HINDSIGHT_API_DATABASE_URL"] == _POSTGRES.url
     assert variables["HINDSIGHT_API_EMBEDDINGS_OPENAI_BASE_URL"] == _EMBEDDINGS.url
     assert variables["HF_HUB_OFFLINE"] == "1"
