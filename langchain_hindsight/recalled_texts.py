@@ -131,7 +131,7 @@ class _Spelled:
             said = part["word"] or (chr(int(code, 16)) if code else "")
             if not said.isalnum():
                 continue
-            if len(words) > 1 and part.start() != ends[-1]:
+            if len(words) > 1 and (part.start() != ends[-1] or _hides_a_backslash(part)):
                 words.append(" ")
                 starts.append(ends[-1])
                 ends.append(part.start())
@@ -167,6 +167,16 @@ class _Spelled:
         if at in {0, len(self.words) - 1}:
             return True
         return _BETWEEN_LINES.search(self.text, self.starts[at], self.ends[at]) is not None
+
+
+def _hides_a_backslash(part: re.Match[str]) -> bool:
+    """Whether an escaped letter follows on a backslash of the text, which parts two words.
+
+    Each time that JSON is put into JSON doubles the one backslash of an escape; any other number of
+    them holds some of the text's own.
+    """
+    slashes = len(part[0]) - len(part[0].lstrip("\\"))
+    return bool(slashes & (slashes - 1))
 
 
 def _behind_sentence(text: str, end: int) -> int:

@@ -6,7 +6,7 @@ import json
 import textwrap
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from langchain_core.documents import Document
 from langchain_core.load import dumpd
@@ -66,6 +66,9 @@ words = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)
 
 
 @given(memories=st.lists(words, min_size=1, max_size=5), layout=st.sampled_from([*LAYOUTS]))
+@example(memories=["0\\\u00b9"], layout="json")
+@example(memories=["0\\\u00b9"], layout="json in json")
+@example(memories=["0\\\\\u00b9\u00b9"], layout="json")
 def test_no_memory_is_left_of_what_a_tool_returns(memories, layout):
     marked = [f"{one} zyzzyva is the canary of this memory {one}" for one in memories]
     assert "zyzzyva" not in without(LAYOUTS[layout](marked), marked)
