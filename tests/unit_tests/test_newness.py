@@ -283,8 +283,10 @@ def test_different_words_are_kept_once_whatever_becomes_of_ids_and_list(
         elif step == "summary" and len(shown) > window:
             marked = HumanMessage("...", additional_kwargs={"lc_source": "summarization"})
             shown = [marked, *shown[-window:]]
-        # A single turn shown again under other ids is what a person may well have said again.
-        alone = step != "turn" and [one.type for one in shown].count("human") == 1
+        # A single turn shown again under other ids is what a person may well have said again; a
+        # summary before it is nobody's turn.
+        asked = [one for one in shown if one.type == "human" and not one.additional_kwargs]
+        alone = step != "turn" and len(asked) == 1
         ledger.retain([named(one, "missing" if alone else naming) for one in shown])
     ledger.close()
     assert Counter(ledger.kept) == Counter(one.content for one in said)
