@@ -292,6 +292,15 @@ def test_different_words_are_kept_once_whatever_becomes_of_ids_and_list(
     assert Counter(ledger.kept) == Counter(one.content for one in said)
 
 
+def test_the_same_words_said_again_behind_a_summary_are_kept(ledger):
+    """What a summary left in place keeps its ids, so that ids of its own make a turn a new one."""
+    ledger.retain([HumanMessage("Go on.", id="1"), AIMessage("Done.", id="2")])
+    marked = HumanMessage("...", additional_kwargs={"lc_source": "summarization"})
+    again = [marked, HumanMessage("Go on.", id="3"), AIMessage("Done.", id="4")]
+    assert ledger.retain(again) == 2
+    assert ledger.retain(again) == 0
+
+
 def lines(text, *, ids=True):
     """People are written in capitals."""
     return [Said(one.lower() + str(one.isupper()), one.isupper(), ids) for one in text]

@@ -223,6 +223,9 @@ def test_of_a_long_message_the_questions_count_and_else_its_first_and_last_sente
     assert composed(f"Alpha came first. {talk} Omega was last.") == (
         "Alpha came first.\nOmega was last."
     )
+    assert composed(f"Alpha came first. {talk} Why is it?") == (
+        "Alpha came first.\nWe walked along the river for a while.\nWhy is it?"
+    )
     assert composed(f"Alpha came first. {talk} Why so?") == "Alpha came first.\nWhy so?"
 
 
