@@ -93,4 +93,8 @@ def life_bank_id() -> str:
 def _server(folder: Path, llm_provider: str) -> EmbeddedHindsight:
     # Blank is as good as unset, and whatever the machine has set is not for the tests.
     env = {name: "" for name in os.environ if name.startswith("HINDSIGHT_API_")}
-    return EmbeddedHindsight(folder, env=env | {"HINDSIGHT_API_LLM_PROVIDER": llm_provider})
+    env["HINDSIGHT_API_LLM_PROVIDER"] = llm_provider
+    # Two retains of one bank at once may deadlock in the server's own database; it tries the loser
+    # again by itself, but a minute later by default, which is as long as a test waits.
+    env["HINDSIGHT_API_WORKER_TASK_RETRY_BACKOFF_SECONDS"] = "1"
+    return EmbeddedHindsight(folder, env=env)
