@@ -622,7 +622,7 @@ class DualBankMemory:
                 known = what in self._unresolved
                 self._unresolved[what] = None
             if not known:
-                _logger.warning("Neither recalled nor retained: %s", bank)
+                _logger.warning("Nothing is recalled from a bank, nor retained to it: %s", bank)
         return bank
 
     def _no_retain(self, caller: Caller, *, expressly: bool) -> str | None:

@@ -11,7 +11,11 @@ from langchain_hindsight.errors import HindsightError
 
 @dataclass(frozen=True, slots=True)
 class RetainReceipt:
-    """The record of one retain."""
+    """The record of one retain.
+
+    Hindsight tells what tokens a retain cost only where it is awaited whole. Ours are operations
+    that it carries out behind the answer, so there is no such figure here.
+    """
 
     status: Literal["queued", "stored", "skipped", "failed"]
     """``queued`` is on disk, ``stored`` is in Hindsight, ``skipped`` was not to be kept."""

@@ -11,7 +11,7 @@ from typing import Annotated, Literal, TypeVar
 
 import typer
 
-from langchain_hindsight.errors import HindsightError
+from langchain_hindsight.errors import BankResolutionError, HindsightError
 from langchain_hindsight.managed_bank import BankLook, ManagedBank
 
 T = TypeVar("T")
@@ -47,6 +47,9 @@ def told() -> Iterator[None]:
     """Say what failed in a line, and end with 1."""
     try:
         yield
+    except BankResolutionError as error:
+        typer.echo(f"Error: {error} Here, --caller NAME=VALUE gives a value.", err=True)
+        raise typer.Exit(1) from None
     except HindsightError as error:
         typer.echo(f"Error: {error}", err=True)
         raise typer.Exit(1) from None
@@ -109,7 +112,10 @@ def missions(
 @models.command("list")
 def list_models(*, role: BankOption = "project", caller: CallerOption = None) -> None:
     """Print the mental models: id, name, when each was made, and what it says."""
-    for one in manage(role, lambda managed: managed.models(), caller):
+    found = manage(role, lambda managed: managed.models(), caller)
+    if not found:
+        typer.echo("The bank has no mental models.", err=True)
+    for one in found:
         made = f"{one.refreshed_at:%Y-%m-%d %H:%M} UTC" if one.refreshed_at else "not made yet"
         typer.echo(f"{one.id}  {one.name}  ({made})")
         typer.echo(f"  {one.content or one.question}")
