@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from sqlalchemy import Connection, bindparam, or_, select
+from sqlalchemy import Connection, Select, bindparam, select
 
 from langchain_hindsight.outbox.ledger import Known
 from langchain_hindsight.outbox.schema import WITHHELD, entries, lanes, threads
@@ -26,7 +26,7 @@ _FIND = (
     .where(lanes.c.server == bindparam("at"), lanes.c.bank == bindparam("to"))
 )
 
-_BY_ID = select(entries.c.message_id, entries.c.seq, entries.c.fingerprint).where(
+_BY_ID = select(entries.c.message_id, entries.c.seq, entries.c.fingerprint, entries.c.state).where(
     entries.c.thread == bindparam("thread"),
     entries.c.message_id.in_(bindparam("ids", expanding=True)),
 )
@@ -60,13 +60,16 @@ _WITHHELD_SEQS = select(entries.c.seq).where(
     entries.c.seq.in_(bindparam("seqs", expanding=True)),
 )
 
-_WITHHELD = select(entries.c.message_id, entries.c.fingerprint).where(
+_WITHHELD_IDS = select(entries.c.message_id).where(
     entries.c.thread == bindparam("thread"),
+    entries.c.message_id.in_(bindparam("ids", expanding=True)),
     entries.c.state == WITHHELD,
-    or_(
-        entries.c.message_id.in_(bindparam("ids", expanding=True)),
-        entries.c.fingerprint.in_(bindparam("prints", expanding=True)),
-    ),
+)
+
+_WITHHELD_PRINTS = select(entries.c.fingerprint).where(
+    entries.c.thread == bindparam("thread"),
+    entries.c.fingerprint.in_(bindparam("prints", expanding=True)),
+    entries.c.state == WITHHELD,
 )
 
 
@@ -94,6 +97,8 @@ class KnownThread:
     version: int
     last_seq: int
     length: int
+    kept: set[tuple[str, str]] = field(default_factory=set)
+    """Ids and fingerprints of messages that were looked up and are not withheld."""
 
     @classmethod
     def find(cls, connection: Connection, scope: Scope) -> KnownThread | None:
@@ -110,7 +115,10 @@ class KnownThread:
 
     def by_id(self, ids: Sequence[str]) -> dict[str, Known]:
         """Those of the ids that are known."""
-        found = self.connection.execute(_BY_ID, {"thread": self.id, "ids": list(ids)})
+        found = self.connection.execute(_BY_ID, {"thread": self.id, "ids": list(ids)}).all()
+        self.kept.update(
+            (row.message_id, row.fingerprint) for row in found if row.state != WITHHELD
+        )
         return {row.message_id: Known(row.seq, row.fingerprint) for row in found}
 
     def tail(self, limit: int) -> list[Known]:
@@ -146,19 +154,20 @@ class KnownThread:
         for index in changed:
             said = next(transcript.speech(index), None)
             if said is not None and said[0] not in fresh:
-                before[said[0]] = (said[1].message_id, said[1].fingerprint)
+                one = (said[1].message_id, said[1].fingerprint)
+                if one not in self.kept:
+                    before[said[0]] = one
         if not before:
             return frozenset()
-        values = {
-            "thread": self.id,
-            "ids": [name for name, _ in before.values() if name],
-            "prints": [fingerprint for _, fingerprint in before.values()],
-        }
-        rows = self.connection.execute(_WITHHELD, values).all()
-        names = {row.message_id for row in rows if row.message_id}
-        prints = {row.fingerprint for row in rows}
+        names = self._withheld(_WITHHELD_IDS, "ids", [name for name, _ in before.values() if name])
+        prints = self._withheld(_WITHHELD_PRINTS, "prints", [said for _, said in before.values()])
         return frozenset(
             index
             for index, (name, fingerprint) in before.items()
             if name in names or fingerprint in prints
         )
+
+    def _withheld(self, which: Select[tuple[str]], name: str, values: list[str]) -> set[str]:
+        if not values:
+            return set()
+        return set(self.connection.execute(which, {"thread": self.id, name: values}).scalars())
