@@ -162,24 +162,21 @@ def fit(memories: Sequence[RecalledMemory], *, limit: int, role: Role) -> Fit:
     room = limit - _overhead(role)
     if room <= 0 or not memories:
         return Fit(dropped=len(memories))
-    lines = [line(memory) for memory in memories]
-    days = list({one.day for one in lines} - {""})
-    costs = _counts([f"{text}\n" for text in (*(one.bullet for one in lines), *days)])
-    day_costs = {"": 0, **dict(zip(days, costs[len(lines) :], strict=True))}
     named = {""}
     chosen: list[tuple[RecalledMemory, Line]] = []
     left = room
-    for memory, shown, cost in zip(memories, lines, costs, strict=False):
-        whole = cost + (0 if shown.day in named else day_costs[shown.day])
+    for memory in memories:
+        # A word is a token or more, so that most of what cannot fit need not be counted.
+        if len(memory.text.split()) > left:
+            continue
+        shown = line(memory)
+        whole = _cost(shown) + (0 if shown.day in named else _count(f"{shown.day}\n"))
         if shown.bullet and whole <= left:
             left -= whole
             named.add(shown.day)
             chosen.append((memory, shown))
     if not chosen:
-        tries = (
-            _trimmed(memory, room - day_costs[one.day])
-            for memory, one in zip(memories, lines, strict=True)
-        )
+        tries = (_trimmed(memory, room) for memory in memories)
         trimmed = next(filter(None, tries), None)
         chosen = [(trimmed, line(trimmed))] if trimmed else []
     tokens = _section_tokens(chosen, role)
@@ -189,8 +186,8 @@ def fit(memories: Sequence[RecalledMemory], *, limit: int, role: Role) -> Fit:
     return Fit(tuple(memory for memory, _ in chosen), tokens, len(memories) - len(chosen))
 
 
-def _counts(texts: Sequence[str]) -> list[int]:
-    return [_count(text) for text in texts]
+def _cost(shown: Line) -> int:
+    return _count(f"{shown.bullet}\n")
 
 
 @lru_cache(_REMEMBERED)
@@ -209,8 +206,8 @@ def _count_anew(text: str) -> int:
 @lru_cache(maxsize=3)
 def _overhead(role: Role) -> int:
     """The tokens of a section without its bullets."""
-    with_one, one = _counts([frame({role: [Line("- a")]}), "- a\n"])
-    return with_one - one
+    one = Line("- a")
+    return _count(frame({role: [one]})) - _cost(one)
 
 
 def _section_tokens(chosen: Sequence[tuple[RecalledMemory, Line]], role: Role) -> int:
@@ -221,6 +218,8 @@ def _trimmed(memory: RecalledMemory, room: int) -> RecalledMemory | None:
     """The memory's first sentences, as many as there is room for; None where none fits."""
     import toktok
 
+    if day := line(memory).day:
+        room -= _count(f"{day}\n")
     whole, size = clean(memory.text), room
     while size > 0:
         start, _ = toktok.truncate(whole, size, _ENCODING)
