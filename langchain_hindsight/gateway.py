@@ -54,6 +54,7 @@ _TOO_LARGE = 413
 _ATTEMPTS = 3
 _PAUSE = 0.25
 _SHOWN_CHARS = 300
+_NUMBERS = (int, float)
 _PAGE = 100
 _NO_MODEL = "no-mental-model-has-this-id"
 _AGENT = f"langchain-hindsight/{__version__}"
@@ -729,7 +730,7 @@ def _memory(found: Mapping[str, Any]) -> RecalledMemory:
         type=found.get("type"),
         tags=tuple(found.get("tags") or ()),
         date=_aware(found.get("occurred_start") or found.get("mentioned_at")),
-        scores={name: score for name, score in scores.items() if isinstance(score, int | float)},
+        scores={name: score for name, score in scores.items() if isinstance(score, _NUMBERS)},
         document_id=found.get("document_id"),
         context=found.get("context"),
     )
