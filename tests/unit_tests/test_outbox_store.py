@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import shutil
@@ -13,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, HumanMessage
 from scripted_server import ScriptedServer
+from sqlalchemy import Engine, event
 
 from langchain_hindsight.errors import ConfigurationError
 from langchain_hindsight.outbox import default_file
@@ -694,3 +696,36 @@ def test_an_asynchronous_driver_is_refused_at_once():
 def test_a_url_that_can_never_work_is_refused_at_once(url):
     with pytest.raises(ConfigurationError, match=r"outbox\.url"):
         Store(OutboxSettings(url=url))
+
+
+@pytest.mark.parametrize("ids", [True, False])
+def test_a_turn_of_a_long_thread_is_as_little_work_for_the_database_as_one_of_a_short_one(
+    tmp_path, ids
+):
+    """Counted in twenties of steps of SQLite's machine, which no other load changes."""
+    steps = {}
+    for length in (10, 5000):
+        with counted_steps() as counter:
+            store = open_store(tmp_path / f"{length}.db")
+            told = [f"said {at}" for at in range(length)]
+            retain(store, said(*told, ids=ids))
+            before = counter[0]
+            retain(store, said(*told, "new", "newer", ids=ids))
+            steps[length] = counter[0] - before
+            store.close()
+    assert 0 < steps[5000] <= 2 * steps[10], steps
+
+
+@contextlib.contextmanager
+def counted_steps():
+    counter = [0]
+
+    def count():
+        counter[0] += 1
+
+    def watch(connection, _record):
+        connection.set_progress_handler(count, 20)
+
+    event.listen(Engine, "connect", watch)
+    yield counter
+    event.remove(Engine, "connect", watch)
