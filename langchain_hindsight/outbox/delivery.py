@@ -27,6 +27,7 @@ from langchain_hindsight.gateway import Gateway, GatewayError
 from langchain_hindsight.outbox import leases
 from langchain_hindsight.outbox.batching import Batch, Unit
 from langchain_hindsight.outbox.leases import Lane
+from langchain_hindsight.outbox.polls import Polls
 from langchain_hindsight.outbox.readdress import Stranger
 from langchain_hindsight.outbox.store import Store
 from langchain_hindsight.settings import HindsightSettings
@@ -34,15 +35,15 @@ from langchain_hindsight.templates import missions_of
 
 T = TypeVar("T")
 
-LINGER = 0.02
-"""How long a wake-up waits for more to share a request, in seconds."""
+LINGER = (0.02, 0.2)
+"""How long a wake-up waits for more to share a request, and how long where more keeps coming, in
+seconds."""
 IDLE = 30.0
 """How often an idle process looks for what others left behind, in seconds."""
 PROBE = 60.0
 """How often a bank that refused the key is tried again, in seconds."""
 FIRST_PAUSE = 0.5
 _MAX_ACCEPTED = 8
-_POLL = (0.05, 3.0)
 _ENDED_BADLY = {"failed", "cancelled"}
 _FAULT_PAUSE = 5.0
 _LIFE_NOW = (
@@ -114,10 +115,11 @@ class _Outcome:
 
 @dataclass(frozen=True, slots=True)
 class _Served:
-    """A bank that is being delivered to, and the event that tells it of more work."""
+    """A bank that is being delivered to, and what tells it of more work and of haste."""
 
     task: asyncio.Task[None]
     wanted: asyncio.Event
+    polls: Polls
 
 
 class Delivery:
@@ -161,6 +163,7 @@ class Delivery:
         self._lanes: dict[int, _Served] = {}
         self._units: dict[str, Unit] = {}
         self._woken = False
+        self._wakes = 0
         self._hurried = False
         self._stopping = False
 
@@ -171,6 +174,7 @@ class Delivery:
             now: Whether to deliver at once what was waiting for a better time too.
         """
         self._hurried = self._hurried or now
+        self._wakes += 1
         if self._running is None or self._running.done():
             self._start()
         elif not self._woken:
@@ -285,14 +289,16 @@ class Delivery:
         if self._hurried:
             self._hurried = False
             await self._database_call(self._store.hurry, address)
+            for one in self._lanes.values():
+                one.polls.hurry()
         self._look_for_own(address)
         for one in self._lanes.values():
             one.wanted.set()
         for lane in await self._database_call(self._store.claim, address):
             if lane.id not in self._lanes:
-                wanted = asyncio.Event()
-                task = asyncio.create_task(self._serve(lane, wanted))
-                self._lanes[lane.id] = _Served(task, wanted)
+                wanted, polls = asyncio.Event(), Polls()
+                task = asyncio.create_task(self._serve(lane, wanted, polls))
+                self._lanes[lane.id] = _Served(task, wanted, polls)
                 task.add_done_callback(partial(self._left, lane.id))
         served = list(self._lanes)
         wait = await self._database_call(self._store.next_due, address, but=served)
@@ -321,10 +327,20 @@ class Delivery:
             return
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(wanted.wait(), seconds)
-            if not self._hurried and not self._stopping:
-                await asyncio.sleep(LINGER)
+            await self._linger()
         self._woken = False  # first, so that whoever comes now sets the event again
         wanted.clear()
+
+    async def _linger(self) -> None:
+        """Wait until nothing more comes, for a while at most; whoever is in a hurry is not kept."""
+        pause, longest = LINGER
+        end = time.monotonic() + longest
+        heard = None
+        while heard != self._wakes and time.monotonic() < end:
+            if self._hurried or self._stopping:
+                return
+            heard = self._wakes
+            await asyncio.sleep(pause)
 
     async def _beat(self) -> None:
         """Keep the leases of the banks that are being delivered to."""
@@ -343,10 +359,10 @@ class Delivery:
             task.cancel()
         await asyncio.gather(heart, *tasks, return_exceptions=True)
 
-    async def _serve(self, lane: Lane, wanted: asyncio.Event) -> None:
+    async def _serve(self, lane: Lane, wanted: asyncio.Event, polls: Polls) -> None:
         """Deliver to one bank until it has no more work or has to wait."""
         try:
-            await self._drain(lane, wanted)
+            await self._drain(lane, wanted, polls)
         except _PutOffError:
             return
         except GatewayError as error:
@@ -366,9 +382,8 @@ class Delivery:
                 await self._database_call(self._store.release, [lane.id])
             self._changed()
 
-    async def _drain(self, lane: Lane, wanted: asyncio.Event) -> None:
+    async def _drain(self, lane: Lane, wanted: asyncio.Event, polls: Polls) -> None:
         limit = self._settings.outbox.batch_size
-        pause = _POLL[0]
         while not self._stopping:
             wanted.clear()
             accepted = await self._database_call(self._store.accepted, lane)
@@ -379,15 +394,14 @@ class Delivery:
                 batch = await self._database_call(form, lane, unit=unit, limit=limit)
             if batch is not None:
                 await self._send(lane, batch)
-                pause = _POLL[0]
-                continue
-            if not accepted:
+            elif not accepted:
                 return
-            ended = [await self._poll(lane, operation) for operation in accepted]
-            if not any(ended):
+            for operation in polls.due(accepted):
+                if not await self._poll(lane, operation):
+                    polls.put_off(operation)
+            if batch is None:
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(wanted.wait(), pause)
-                pause = min(pause * 1.5, _POLL[1])
+                    await asyncio.wait_for(wanted.wait(), polls.wait())
 
     async def _unit(self, lane: Lane) -> Unit:
         """How a bank is served best; asked once it is there, and made sure of before that."""

@@ -29,6 +29,8 @@ class ScriptedServer:
         self.poison = ()
         self.choking = ()
         self.slow = {}
+        self.pending = False
+        self.asked_statuses = []
         self.facts = False
         self.asked_facts = 0
         self.banks = set()
@@ -64,6 +66,9 @@ class ScriptedServer:
         return len(items)
 
     async def operation_status(self, bank_id, operation_id):
+        self.asked_statuses.append(operation_id)
+        if self.pending:
+            return OperationStatus("pending")
         if self.statuses:
             answer = self.statuses.popleft()
             if isinstance(answer, Exception):

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
+from collections import Counter
 
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage
@@ -9,7 +11,7 @@ from scripted_server import ScriptedServer, failure
 
 from langchain_hindsight.banks import LifeBank, ProjectBank
 from langchain_hindsight.gateway import OperationStatus
-from langchain_hindsight.outbox import delivery
+from langchain_hindsight.outbox import delivery, polls
 from langchain_hindsight.outbox.batching import Batch, Entry, plan
 from langchain_hindsight.retain import Retainer
 from langchain_hindsight.settings import HindsightSettings, OutboxSettings, RetainSettings
@@ -22,7 +24,8 @@ BANK = ProjectBank("work", "p")
 def _short_pauses(monkeypatch):
     monkeypatch.setattr(delivery, "FIRST_PAUSE", 0.01)
     monkeypatch.setattr(delivery, "PROBE", 0.05)
-    monkeypatch.setattr(delivery, "_POLL", (0.005, 0.01))
+    monkeypatch.setattr(polls, "FIRST", 0.005)
+    monkeypatch.setattr(polls, "LONGEST", 0.01)
 
 
 @pytest.fixture
@@ -266,6 +269,53 @@ def test_a_paused_bank_is_named_and_a_flush_does_not_wait_for_it(
     report = retainer.flush(30)
     assert (report.timed_out, report.waiting, report.dead) == (False, 1, 0)
     assert retainer.status().paused == ("work",)
+
+
+def test_turns_that_come_one_upon_another_share_requests(server, open_retainer, monkeypatch):
+    monkeypatch.setattr(delivery, "LINGER", (0.05, 0.4))
+    monkeypatch.setattr(polls, "FIRST", 0.5)
+    retainer = open_retainer()
+    for number in range(15):
+        retainer.retain_transcript(BANK, turn(f"q{number}", f"a{number}"), thread_id=f"t{number}")
+        time.sleep(0.01)
+    server.wait_for_requests(1)
+    assert not retainer.flush(10).timed_out
+    assert len(server.stored) == 30
+    assert len(server.requests) <= 2
+
+
+def test_turns_that_never_cease_do_not_put_a_request_off_for_long(
+    server, open_retainer, monkeypatch
+):
+    monkeypatch.setattr(delivery, "LINGER", (0.05, 0.2))
+    retainer = open_retainer()
+    retainer.retain_transcript(BANK, turn("q0"), thread_id="t0")
+    assert not retainer.flush(10).timed_out
+    server.requests.clear()
+    began, number = time.monotonic(), 0
+    while not server.requests and time.monotonic() - began < 3:
+        number += 1
+        retainer.retain_transcript(BANK, turn(f"q{number}"), thread_id=f"t{number}")
+        time.sleep(0.01)
+    assert server.requests
+
+
+def test_requests_that_were_taken_long_ago_are_not_asked_about_with_each_new_one(
+    server, open_retainer, monkeypatch
+):
+    monkeypatch.setattr(polls, "LONGEST", 10.0)
+    monkeypatch.setattr(polls, "_GROWTH", 20.0)
+    server.pending = True
+    retainer = open_retainer()
+    for number in range(5):
+        retainer.retain_transcript(BANK, turn(f"q{number}"), thread_id=f"t{number}")
+        server.wait_for_requests(number + 1)
+        time.sleep(0.15)
+    asked = Counter(server.asked_statuses)
+    assert len(asked) == 5
+    assert max(asked.values()) <= 3
+    server.pending = False
+    assert not retainer.flush(10).timed_out
 
 
 def test_one_slow_bank_holds_up_no_other(server, open_retainer):

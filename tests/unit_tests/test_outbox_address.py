@@ -6,7 +6,7 @@ from test_delivery import BANK, turn
 from test_outbox_store import contents, open_store, retain, said
 
 from langchain_hindsight.errors import ConfigurationError, HindsightError
-from langchain_hindsight.outbox import delivery
+from langchain_hindsight.outbox import delivery, polls
 from langchain_hindsight.outbox.address import address_of, server_of
 from langchain_hindsight.retain import Retainer
 from langchain_hindsight.settings import HindsightSettings, OutboxSettings
@@ -131,7 +131,8 @@ def test_entries_that_another_process_is_delivering_keep_their_address(store, tm
 def open_retainer(tmp_path, monkeypatch):
     monkeypatch.setattr(delivery, "FIRST_PAUSE", 0.01)
     monkeypatch.setattr(delivery, "PROBE", 0.05)
-    monkeypatch.setattr(delivery, "_POLL", (0.005, 0.01))
+    monkeypatch.setattr(polls, "FIRST", 0.005)
+    monkeypatch.setattr(polls, "LONGEST", 0.01)
     opened, servers = [], []
 
     def open_one(key, memory=None):
