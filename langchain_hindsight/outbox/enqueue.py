@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, replace
@@ -14,6 +15,7 @@ from langchain_hindsight.errors import HindsightError
 from langchain_hindsight.outbox.edits import Edit, edits_of
 from langchain_hindsight.outbox.known_thread import FIND_THREAD, KnownLane, KnownThread, find_lane
 from langchain_hindsight.outbox.ledger import News, whats_new
+from langchain_hindsight.outbox.recent import RecentThread, newest
 from langchain_hindsight.outbox.room import Room, take_room
 from langchain_hindsight.outbox.schema import WAITING, WITHHELD, entries, lanes, threads
 from langchain_hindsight.outbox.scope import Draft, Scope
@@ -22,6 +24,10 @@ from langchain_hindsight.transcript import Transcript
 
 Drafting = Callable[[Sequence[int], Container[int]], list[Draft]]
 """Makes what is written down of the messages at some positions, without a word of hidden ones."""
+
+_FIRST_VERSIONS = 2**30
+"""A thread begins with any of these, so that none is taken for another of the same number in an
+outbox that was made anew."""
 
 _CLAIM_THREAD = (
     update(threads)
@@ -43,7 +49,7 @@ class Findings:
     """What of a conversation is new, and what is known of it."""
 
     news: News
-    thread: KnownThread | None = None
+    thread: KnownThread | RecentThread | None = None
     edits: tuple[tuple[Edit, int], ...] = ()
     """Rows to write anew, each with the position of its message."""
     hidden: frozenset[int] = frozenset()
@@ -73,7 +79,7 @@ class Writing:
     """What one retain writes."""
 
     scope: Scope
-    thread: KnownThread | None
+    thread: KnownThread | RecentThread | None
     news: News
     fresh: list[Draft]
     edits: list[tuple[Edit, Draft]]
@@ -87,53 +93,79 @@ class Writing:
         edits = [(edit, texts[index]) for edit, index in found.edits]
         return cls(scope, found.thread, found.news, fresh, edits)
 
-    def claim(self, connection: Connection) -> tuple[int, int, int] | None:
-        """Lane, thread and last number, once the thread is this transaction's; else None."""
-        count = len(self.fresh)
+    def claim(self, connection: Connection) -> _Claim | None:
+        """Make the thread this transaction's; None where another was faster."""
         if self.thread is None:
             lane = _lane(connection, self.scope)
             key = self.scope.key(lane.ledger)
-            known = connection.execute(FIND_THREAD, {"scope": key}).first()
-            if known is not None:
+            if connection.execute(FIND_THREAD, {"scope": key}).first() is not None:
                 return None
+            version = secrets.randbelow(_FIRST_VERSIONS)
             made = connection.execute(
                 insert(threads).values(
                     scope=key,
                     lane=lane.id,
-                    version=1,
-                    last_seq=count,
+                    version=version,
+                    last_seq=len(self.fresh),
                     length=self.news.length,
                 )
             )
-            return lane.id, _key(made), 0
+            return _Claim(_key(made), lane.id, version, 0)
+        known = self.thread
         taken: CursorResult[Any] = connection.execute(
             _CLAIM_THREAD,
             {
-                "row": self.thread.id,
-                "seen": self.thread.version,
-                "more": count,
+                "row": known.id,
+                "seen": known.version,
+                "more": len(self.fresh),
                 "now_length": self.news.length,
             },
         )
-        return (
-            (self.thread.lane, self.thread.id, self.thread.last_seq)
-            if taken.rowcount == 1
-            else None
+        if taken.rowcount != 1:
+            return None
+        return _Claim(known.id, known.lane, known.version + 1, known.last_seq)
+
+    def remembered(self, claim: _Claim) -> RecentThread | None:
+        """The thread as it is once this is written; None where the database had better be asked."""
+        added = {one.message_id: one.fingerprint for one in self.fresh if one.message_id}
+        is_plain = all(one.message_id and one.payload for one in self.fresh)
+        if not added or not is_plain or self.edits or self.news.unnamed:
+            return None
+        before = self.thread.kept if self.thread else {}
+        return RecentThread(
+            claim.thread,
+            claim.lane,
+            claim.version,
+            claim.last_seq + len(self.fresh),
+            newest({**before, **added}),
         )
 
 
-def write(connection: Connection, work: Writing, caps: OutboxSettings) -> None:
+@dataclass(frozen=True, slots=True)
+class _Claim:
+    """A thread that is a transaction's own, as it was before what is written to it."""
+
+    thread: int
+    lane: int
+    version: int
+    """The one that it has from now on."""
+    last_seq: int
+
+
+def write(connection: Connection, work: Writing, caps: OutboxSettings) -> RecentThread | None:
     """Write it all.
+
+    Returns:
+        What may be remembered of the conversation.
 
     Raises:
         OvertakenError: If another process was faster; nothing is written.
         OutboxFullError: If the caps leave no room.
     """
-    thread = work.claim(connection)
-    if thread is None:
+    claim = work.claim(connection)
+    if claim is None:
         raise OvertakenError
-    lane, thread_id, last_seq = thread
-    rows = _rows(connection, work, lane, thread_id, last_seq)
+    rows = _rows(connection, work, claim)
     waiting = [row["size"] for row in rows if row["state"] == WAITING]
     room = Room(len(waiting), sum(waiting))
     for edit, text in work.edits:
@@ -142,12 +174,11 @@ def write(connection: Connection, work: Writing, caps: OutboxSettings) -> None:
     take_room(connection, room, caps)
     if rows:
         connection.execute(insert(entries), rows)
+    return work.remembered(claim)
 
 
-def _rows(
-    connection: Connection, work: Writing, lane: int, thread: int, last_seq: int
-) -> list[dict[str, Any]]:
-    now, seq = time.time(), last_seq
+def _rows(connection: Connection, work: Writing, claim: _Claim) -> list[dict[str, Any]]:
+    now, seq = time.time(), claim.last_seq
     parent: int | None = None
     seen: dict[str, int] = {}
     ids: set[str] = set()
@@ -157,10 +188,10 @@ def _rows(
         is_named = one.message_id not in ids and one.index not in work.news.unnamed
         name = one.message_id if is_named else None
         if name is None:
-            if one.fingerprint not in seen and not last_seq:
+            if one.fingerprint not in seen and not claim.last_seq:
                 seen[one.fingerprint] = 0
             elif one.fingerprint not in seen:
-                seen[one.fingerprint] = _occurrences(connection, thread, one.fingerprint)
+                seen[one.fingerprint] = _occurrences(connection, claim.thread, one.fingerprint)
             key = f"{one.fingerprint}#{seen[one.fingerprint]}"
             seen[one.fingerprint] += 1
         else:
@@ -168,8 +199,8 @@ def _rows(
             key = name
         rows.append(
             {
-                "lane": lane,
-                "thread": thread,
+                "lane": claim.lane,
+                "thread": claim.thread,
                 "seq": seq,
                 "parent": work.news.follows.get(one.index, parent),
                 "message_id": name,
@@ -225,8 +256,14 @@ def _lane(connection: Connection, scope: Scope) -> KnownLane:
     found = find_lane(connection, scope)
     if found is not None:
         return found
-    made = connection.execute(insert(lanes).values(server=scope.server, bank=scope.bank_id))
-    return KnownLane(_key(made), None)
+    ledger = None
+    gone = select(lanes.c.id).where(lanes.c.ledger == scope.server, lanes.c.bank == scope.bank_id)
+    if connection.execute(gone.limit(1)).first() is not None:
+        # What was known here went to another address with its bank, and keeps its name there.
+        ledger = f"{scope.server} {uuid4().hex}"
+    values = {"server": scope.server, "bank": scope.bank_id, "ledger": ledger}
+    made = connection.execute(insert(lanes).values(values))
+    return KnownLane(_key(made), ledger)
 
 
 def _key(made: CursorResult[Any]) -> int:

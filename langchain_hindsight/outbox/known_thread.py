@@ -97,8 +97,8 @@ class KnownThread:
     version: int
     last_seq: int
     length: int
-    kept: set[tuple[str, str]] = field(default_factory=set)
-    """Ids and fingerprints of messages that were looked up and are not withheld."""
+    kept: dict[str, str] = field(default_factory=dict)
+    """Fingerprints of messages that were looked up and are not withheld, by their ids."""
 
     @classmethod
     def find(cls, connection: Connection, scope: Scope) -> KnownThread | None:
@@ -154,9 +154,9 @@ class KnownThread:
         for index in changed:
             said = next(transcript.speech(index), None)
             if said is not None and said[0] not in fresh:
-                one = (said[1].message_id, said[1].fingerprint)
-                if one not in self.kept:
-                    before[said[0]] = one
+                name, fingerprint = said[1].message_id, said[1].fingerprint
+                if name is None or self.kept.get(name) != fingerprint:
+                    before[said[0]] = (name, fingerprint)
         if not before:
             return frozenset()
         names = self._withheld(_WITHHELD_IDS, "ids", [name for name, _ in before.values() if name])

@@ -123,6 +123,10 @@ def move(connection: Connection, source: str, target: str) -> int:
     )
     count, _ = measure(connection, kept)
     for row in rows:
+        # Whoever read its conversations before reads them again before writing to them.
+        connection.execute(
+            update(threads).where(threads.c.lane == row.id).values(version=threads.c.version + 1)
+        )
         there = connection.execute(
             select(lanes.c.id).where(lanes.c.server == target, lanes.c.bank == row.bank)
         ).scalar()

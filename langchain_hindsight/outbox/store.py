@@ -8,11 +8,12 @@ a step does is in the module named after it: `enqueue`, `leases`, `requests`, `s
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from uuid import uuid4
+
+from sqlalchemy.exc import IntegrityError
 
 from langchain_hindsight.errors import HindsightError
 from langchain_hindsight.outbox import (
@@ -30,6 +31,7 @@ from langchain_hindsight.outbox.dead_letters import DeadLetter
 from langchain_hindsight.outbox.leases import Lane
 from langchain_hindsight.outbox.look import Counts, Listed, NoteState
 from langchain_hindsight.outbox.readdress import Stranger
+from langchain_hindsight.outbox.recent import Recent, RecentThread
 from langchain_hindsight.outbox.scope import Scope
 from langchain_hindsight.settings import OutboxSettings
 from langchain_hindsight.transcript import Transcript
@@ -55,11 +57,13 @@ class Store:
             settings if url is None else settings.model_copy(update={"url": url})
         )
         self._longest_wait = max(3600.0, 2 * settings.retry_max_delay)
+        self._recent = Recent()
         self.owner = uuid4().hex
 
     def renew_after_fork(self) -> None:
         """Leave what was inherited alone; this process opens its own."""
         self._database.renew_after_fork()
+        self._recent = Recent()
         self.owner = uuid4().hex
 
     @property
@@ -105,17 +109,33 @@ class Store:
             OSError: If the file cannot be made.
         """
         for _ in range(_TRIES):
-            found = self._database.run(
-                lambda c: enqueue.find_news(c, scope, transcript, keep=keep), reads=True
-            )
+            found = self._found(scope, transcript, keep=keep)
             if not found.news.fresh and not found.edits:
                 return 0
             work = enqueue.Writing.of(scope, found, draft)
-            with contextlib.suppress(enqueue.OvertakenError):
-                self._database.run(partial(enqueue.write, work=work, caps=self._settings))
-                return len(work.fresh) + len(found.news.edited)
+            self._recent.put(scope, None)
+            try:
+                written = self._database.run(partial(enqueue.write, work=work, caps=self._settings))
+            except enqueue.OvertakenError:
+                continue
+            except IntegrityError:
+                if not isinstance(found.thread, RecentThread):
+                    raise
+                continue  # an id is known for longer than is remembered
+            self._recent.put(scope, written)
+            return len(work.fresh) + len(found.news.edited)
         msg = "The conversation is being retained by too many others at once."
         raise HindsightError(msg)
+
+    def _found(self, scope: Scope, transcript: Transcript, *, keep: bool) -> enqueue.Findings:
+        """What is new: told from what was written last where that is enough, else read."""
+        recent = self._recent.get(scope) if keep else None
+        news = recent.news(transcript) if recent else None
+        if news is not None:
+            return enqueue.Findings(news, recent)
+        return self._database.run(
+            lambda c: enqueue.find_news(c, scope, transcript, keep=keep), reads=True
+        )
 
     def add_note(self, scope: Scope, payload: str, name: str | None = None) -> str:
         """Write down one explicit note, or find the one of that name.

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 
 from langchain_hindsight.outbox.alignment import Said, overlap
+from langchain_hindsight.outbox.recent import Recent
 from langchain_hindsight.outbox.scope import Draft, Scope
 from langchain_hindsight.outbox.store import Store
 from langchain_hindsight.settings import OutboxSettings
@@ -22,10 +23,14 @@ examples = settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow
 
 
 class Ledger:
-    """A conversation in an outbox, and what was written down of it."""
+    """A conversation in an outbox, and what was written down of it.
 
-    def __init__(self):
+    What was written last is remembered, unless the database is to be asked each time.
+    """
+
+    def __init__(self, *, remembers=True):
         self._store = Store(OutboxSettings(url="sqlite://"))
+        self._remembers = remembers
         self.kept = []
         self.edits = 0
 
@@ -35,6 +40,9 @@ class Ledger:
         asked = []
 
         def draft(indexes, _hidden):
+            if len(asked) == 2:  # what was written first was not to be
+                written.clear()
+                asked.clear()
             asked.append(len(indexes))
             lines = [(index, transcript.line(index)) for index in indexes]
             written.extend(line.said for _, line in lines)
@@ -50,6 +58,8 @@ class Ledger:
                 for index, line in lines
             ]
 
+        if not self._remembers:
+            self._store._recent = Recent()
         count = self._store.retain(SCOPE, transcript, draft)
         assert count == len(written)
         self.edits += sum(asked[1:])  # what is fresh is asked for first
@@ -60,9 +70,9 @@ class Ledger:
         self._store.close()
 
 
-@pytest.fixture
-def ledger():
-    opened = Ledger()
+@pytest.fixture(params=[True, False], ids=["remembers", "asks"])
+def ledger(request):
+    opened = Ledger(remembers=request.param)
     yield opened
     opened.close()
 
@@ -246,10 +256,11 @@ words = st.one_of(st.sampled_from(["yes", "go on", "ok"]), st.uuids().map(str))
 turns = st.lists(st.tuples(words, st.lists(words, min_size=1, max_size=1)), min_size=1, max_size=14)
 
 
+@pytest.mark.parametrize("remembers", [True, False])
 @examples
 @given(turns=turns, window=st.integers(2, 10), ids=st.sampled_from(["kept", "anew"]))
-def test_whatever_is_said_in_turns_is_kept_once_through_any_window(turns, window, ids):
-    ledger, said = Ledger(), []
+def test_whatever_is_said_in_turns_is_kept_once_through_any_window(turns, window, ids, remembers):
+    ledger, said = Ledger(remembers=remembers), []
     for number, (asked, answers) in enumerate(turns):
         said.append(HumanMessage(asked, id=f"h{number}"))
         said += [AIMessage(one, id=f"a{number}-{at}") for at, one in enumerate(answers)]
@@ -261,6 +272,7 @@ def test_whatever_is_said_in_turns_is_kept_once_through_any_window(turns, window
 different = st.lists(st.sampled_from(["turn", "again", "trim", "summary"]), min_size=2, max_size=12)
 
 
+@pytest.mark.parametrize("remembers", [True, False])
 @examples
 @given(
     steps=different,
@@ -269,9 +281,9 @@ different = st.lists(st.sampled_from(["turn", "again", "trim", "summary"]), min_
     answers=st.integers(1, 3),
 )
 def test_different_words_are_kept_once_whatever_becomes_of_ids_and_list(
-    steps, ids, window, answers
+    steps, ids, window, answers, remembers
 ):
-    ledger, shown, said = Ledger(), [], []
+    ledger, shown, said = Ledger(remembers=remembers), [], []
     for step, naming in zip(steps, ids, strict=False):
         if step == "turn":
             new = [HumanMessage(f"q{len(said)}", id=f"m{len(said)}")]

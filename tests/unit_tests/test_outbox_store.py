@@ -288,6 +288,87 @@ def test_every_message_is_stored_exactly_once_whatever_happens_to_the_list(steps
     assert found == sorted(everything.values())
 
 
+def test_a_conversation_that_goes_on_is_written_without_being_read(store):
+    told = ["q", "a", "q2", "a2"]
+    retain(store, said(*told))
+    with statements() as made:
+        retain(store, said(*told, "q3", "a3"))
+    assert not [one for one in made if one.startswith("SELECT")], made
+    assert len(made) <= 4
+
+
+@contextlib.contextmanager
+def statements():
+    made = []
+
+    def note(_connection, _cursor, statement, *_):
+        made.append(statement)
+
+    event.listen(Engine, "before_cursor_execute", note)
+    try:
+        yield made
+    finally:
+        event.remove(Engine, "before_cursor_execute", note)
+
+
+def test_processes_that_take_turns_in_one_conversation_keep_each_message_once(store, tmp_path):
+    other = open_store(tmp_path / "outbox.db")
+    told = []
+    for number in range(12):
+        told += [f"q{number};", f"a{number};"]
+        assert retain(other if number % 3 else store, said(*told)) == 2
+        assert retain(store, said(*told)) == 0
+    other.close()
+    assert contents(store) == told
+
+
+def test_a_message_known_for_longer_than_is_remembered_is_not_kept_again(store):
+    told = [f"said {at};" for at in range(80)]
+    shown = said(*told)
+    for end in range(2, 81, 2):
+        retain(store, shown[:end])
+    new = HumanMessage("new;", id="new")
+    assert retain(store, [*shown, shown[3], new]) == 1
+    assert retain(store, [*shown, shown[3], new]) == 0
+    assert contents(store) == [*told, "new;"]
+
+
+def test_a_conversation_whose_bank_was_given_to_another_server_goes_on_at_its_own(store, tmp_path):
+    retain(store, said("q", "a"))
+    other = open_store(tmp_path / "outbox.db")
+    other.readdress(SERVER, "http://other.example")
+    other.close()
+    assert retain(store, said("q", "a", "q2", "a2")) == 4
+    assert retain(store, said("q", "a", "q2", "a2")) == 0
+    assert retain(store, said("q", "a", "q2", "a2", "q3", "a3")) == 2
+    assert store.counts("http://other.example").waiting == 2
+    assert contents(store) == ["q", "a", "q2", "a2", "q3", "a3"]
+    store.readdress("http://other.example", SERVER)
+    assert retain(store, said("q", "a", "q2", "a2", "q3", "a3")) == 0
+
+
+def test_a_conversation_is_not_taken_for_another_of_an_outbox_that_was_made_anew(tmp_path):
+    store = open_store(tmp_path / "outbox.db")
+    retain(store, said("q;", "a;"), thread="t")
+    store.close()
+    for file in tmp_path.glob("outbox.db*"):
+        file.unlink()
+    other = open_store(tmp_path / "outbox.db")
+    retain(other, said("other;", "words;"), thread="u")
+    other.close()
+    assert retain(store, said("q;", "a;", "q2;", "a2;"), thread="t") == 4
+    assert retain(store, said("other;", "words;"), thread="u") == 0
+    store.close()
+
+
+def test_an_edit_is_seen_by_the_process_that_wrote_the_message(store):
+    retain(store, said("q;", "a;", "q2;", "a2;"))
+    shown = said("q;", "a;", "q2;", "a2;", "q3;", "a3;")
+    shown[3] = shown[3].model_copy(update={"content": "changed;"})
+    assert retain(store, shown) == 3
+    assert contents(store) == ["q;", "a;", "q2;", "changed;", "q3;", "a3;"]
+
+
 def test_the_cost_of_a_turn_follows_what_it_adds_and_not_the_length_of_the_thread(store):
     class Counted(list):
         looked_at = 0
@@ -699,8 +780,9 @@ def test_a_url_that_can_never_work_is_refused_at_once(url):
 
 
 @pytest.mark.parametrize("ids", [True, False])
+@pytest.mark.parametrize("restarted", [True, False])
 def test_a_turn_of_a_long_thread_is_as_little_work_for_the_database_as_one_of_a_short_one(
-    tmp_path, ids
+    tmp_path, ids, restarted
 ):
     """Counted in twenties of steps of SQLite's machine, which no other load changes."""
     steps = {}
@@ -709,6 +791,10 @@ def test_a_turn_of_a_long_thread_is_as_little_work_for_the_database_as_one_of_a_
             store = open_store(tmp_path / f"{length}.db")
             told = [f"said {at}" for at in range(length)]
             retain(store, said(*told, ids=ids))
+            if restarted:
+                store.close()
+                store = open_store(tmp_path / f"{length}.db")
+                store.exists()
             before = counter[0]
             retain(store, said(*told, "new", "newer", ids=ids))
             steps[length] = counter[0] - before
