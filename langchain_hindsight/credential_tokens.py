@@ -294,8 +294,10 @@ def _prefixed(kind: str, prefixes: str, body: str, least: int, whole: int) -> _P
 
 _PREFIXED_SHAPES = tuple(_prefixed(*row) for row in _PREFIXED)
 
-_SHAPES = tuple(
-    (kind, tuple(anchors.split()), re.compile(pattern)) for kind, anchors, pattern in _SHAPED
+_SHAPES = tuple((kind, re.compile(pattern)) for kind, _, pattern in _SHAPED)
+
+_SHAPE_ANCHORS = tuple(
+    (anchor, at) for at, (_, anchors, _) in enumerate(_SHAPED) for anchor in anchors.split()
 )
 
 _ANY_HEAD = re.compile("|".join(re.escape(a) for shape in _PREFIXED_SHAPES for a in shape.anchors))
@@ -326,9 +328,10 @@ def mask_tokens(text: str) -> str:
         text = mask_private_keys(text)
     if "eyJ" in text:
         text = _mask_bodies(text, _JWT, _is_jwt)
-    for kind, anchors, pattern in _SHAPES:
-        if any(_stands(anchor, text) for anchor in anchors):
-            text = _mask_shape(text, kind, pattern)
+    for at in sorted(
+        {at for anchor, at in _SHAPE_ANCHORS if anchor in text and _stands(anchor, text)}
+    ):
+        text = _mask_shape(text, *_SHAPES[at])
     for shape in _possible(text):
         accept = _has_both if shape.kind in _UNMISTAKABLE else is_generated
         text = _mask_bodies(text, shape, accept)
@@ -336,7 +339,8 @@ def mask_tokens(text: str) -> str:
 
 
 def _stands(anchor: str, text: str) -> bool:
-    return anchor in text and (anchor not in _BEHIND or _BEHIND[anchor].search(text) is not None)
+    """Whether behind an anchor in a text there is what its shape has there."""
+    return anchor not in _BEHIND or _BEHIND[anchor].search(text) is not None
 
 
 def _possible(text: str) -> list[_Prefixed]:

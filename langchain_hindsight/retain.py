@@ -584,7 +584,7 @@ class _Drafts:
         self._thread = thread
         self._kept = settings.retain
         self._keep = keep
-        self._texts: dict[tuple[int, int], str] = {}
+        self._texts: dict[tuple[int, int], tuple[str, int]] = {}
         self._seen: dict[str, str] = {}
         self._now = datetime.now(UTC)
 
@@ -617,11 +617,14 @@ class _Drafts:
             "role": line.role,
             "speaker": self._masked(line.speaker) if line.name else line.speaker,
         }
+        text, lost = self._text(index, line, self._kept.max_chars)
+        if lost:
+            _logger.warning("A message was cut by %d characters (retain.max_chars)", lost)
         if line.message_id:
             metadata["message_ids"] = clean(line.message_id)
         payload = {
             "role": "project",
-            "content": self._text(index, self._kept.max_chars),
+            "content": text,
             "context": self._context(index, hidden),
             "metadata": metadata,
             "tags": [self._bank.tag, *(self._masked(tag) for tag in self._kept.tags)],
@@ -637,23 +640,20 @@ class _Drafts:
             self._seen[text] = redact(clean(text)) if self._kept.redact else clean(text)
         return self._seen[text]
 
-    def _text(self, index: int, limit: int) -> str:
+    def _text(self, index: int, line: Line, limit: int) -> tuple[str, int]:
+        """A message as it is written down, and how many characters were cut."""
+        if len(line.said) <= limit:  # the same as without a limit of its own
+            limit = self._kept.max_chars
         if (index, limit) not in self._texts:
-            line = self._transcript.line(index)
-            if line is None:
-                return ""
-            text, lost = content(line, mask=self._kept.redact, max_chars=limit)
-            if lost and limit == self._kept.max_chars:
-                _logger.warning("A message was cut by %d characters (retain.max_chars)", lost)
-            self._texts[index, limit] = text
+            self._texts[index, limit] = content(line, mask=self._kept.redact, max_chars=limit)
         return self._texts[index, limit]
 
     def _context(self, index: int, hidden: Container[int]) -> str | None:
         """What was said before, so that a lone "yes, do that" can be understood and found."""
         limit = min(_CONTEXT_SOURCE_CHARS, self._kept.max_chars)
         before = itertools.islice(self._transcript.speech(index), _CONTEXT_MESSAGES)
-        shown = itertools.takewhile(lambda at: at not in hidden, (at for at, _ in before))
-        said = [shortened(self._text(at, limit), _CONTEXT_CHARS) for at in shown]
+        shown = itertools.takewhile(lambda one: one[0] not in hidden, before)
+        said = [shortened(self._text(*one, limit)[0], _CONTEXT_CHARS) for one in shown]
         return "Before this, " + "\n".join(reversed(said)) if said else None
 
 
