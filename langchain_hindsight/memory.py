@@ -755,10 +755,13 @@ class _Messages(Sequence["BaseMessage"]):
     A last message that is none raises at once, as the mistake of the program that it is.
     """
 
-    __slots__ = ("_converted", "_given")
+    __slots__ = ("_converted", "_given", "_kind")
 
     def __init__(self, given: Conversation) -> None:
+        from langchain_core.messages import BaseMessage
+
         self._given = given
+        self._kind = BaseMessage
         self._converted: dict[int, BaseMessage] = {}
         if given:
             self[len(given) - 1]
@@ -771,14 +774,14 @@ class _Messages(Sequence["BaseMessage"]):
     @overload
     def __getitem__(self, index: slice) -> Sequence[BaseMessage]: ...
     def __getitem__(self, index: int | slice) -> BaseMessage | Sequence[BaseMessage]:
-        from langchain_core.messages import BaseMessage, convert_to_messages
-
         if isinstance(index, slice):
             return [self[at] for at in range(*index.indices(len(self)))]
         found = self._given[index]
-        if isinstance(found, BaseMessage):
+        if isinstance(found, self._kind):
             return found
         if index not in self._converted:
+            from langchain_core.messages import convert_to_messages
+
             self._converted[index] = convert_to_messages([found])[0]
         return self._converted[index]
 

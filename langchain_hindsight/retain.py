@@ -597,7 +597,8 @@ class _Drafts:
             line = self._transcript.line(index)
             if line is None:
                 continue
-            said_at = line.said_at or self._now + timedelta(microseconds=order)
+            said_at = self._transcript.said_at(index)
+            said_at = said_at or self._now + timedelta(microseconds=order)
             payload = self._payload(index, line, said_at, hidden) if self._keep else None
             drafts.append(
                 Draft(

@@ -68,7 +68,6 @@ class Line:
     name: str | None = None
     """Who spoke, where the message says so; the tool's name for what a tool returned."""
     message_id: str | None = None
-    said_at: datetime | None = None
     fingerprint: str = ""
     """Equal for messages that would be kept alike, whatever their ids."""
 
@@ -137,6 +136,15 @@ class Transcript:
         if index not in self._lines:
             self._lines[index] = self._keep(index)
         return self._lines[index]
+
+    def said_at(self, index: int) -> datetime | None:
+        """When a message says that it was said, if it does so with a time zone."""
+        message = self._messages[index]
+        for source in (message.additional_kwargs, message.response_metadata):
+            for key in _TIME_KEYS:
+                if (found := _aware(source.get(key))) is not None:
+                    return found
+        return None
 
     def speech(self, end: int) -> Iterator[tuple[int, Line]]:
         """What is kept of what was said before a position, the last first."""
@@ -315,7 +323,6 @@ def _line(
         calls=calls,
         name=name,
         message_id=_id(message),
-        said_at=_said_at(message),
         fingerprint=digest.hexdigest(),
     )
 
@@ -405,15 +412,6 @@ def _shown(value: object) -> str:
 
 def _json(value: object) -> str:
     return json.dumps(value, ensure_ascii=False)
-
-
-def _said_at(message: BaseMessage) -> datetime | None:
-    """When a message says that it was said, if it does so with a time zone."""
-    for source in (message.additional_kwargs, message.response_metadata):
-        for key in _TIME_KEYS:
-            if (found := _aware(source.get(key))) is not None:
-                return found
-    return None
 
 
 def _aware(stamp: object) -> datetime | None:

@@ -7,6 +7,7 @@ server may move and a key may be replaced.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from hashlib import blake2b
 from ipaddress import ip_address
 from urllib.parse import urlsplit, urlunsplit
@@ -17,6 +18,7 @@ _FINGERPRINT_BYTES = 6
 _PURPOSE = b"hindsight-outbox"
 
 
+@lru_cache(maxsize=64)
 def server_of(url: str) -> str:
     """A server's URL in one spelling, whatever the spelling that it is given in.
 

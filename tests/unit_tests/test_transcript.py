@@ -245,7 +245,7 @@ def test_chat_messages_follow_their_role_and_removals_are_nothing():
 )
 def test_a_message_own_time_counts_only_with_a_zone(stamp, expected):
     message = HumanMessage("hi", additional_kwargs={"timestamp": stamp})
-    assert Transcript([message], roles=("human",), tools=()).line(0).said_at == expected
+    assert Transcript([message], roles=("human",), tools=()).said_at(0) == expected
 
 
 def test_text_that_no_database_holds_is_made_fit():
@@ -308,7 +308,7 @@ def test_a_time_that_stands_for_none_is_none(stamp):
     read = Transcript(
         [HumanMessage("a", additional_kwargs={"timestamp": stamp})], roles=("human",), tools=()
     )
-    assert read.line(0).said_at is None
+    assert read.said_at(0) is None
 
 
 class _Unspeakable:
