@@ -58,7 +58,7 @@ integration_tests: .venv/server.stamp ## Tests against a real Hindsight server, 
 	$(BIN)/python -m pytest $(TESTS) $(WORKERS) $(ARGS)
 
 soak: export TENANT_CALLS = 20000
-soak: .venv/dev.stamp ## The long runs: many tenants at once, and processes killed 400 times (half an hour)
+soak: .venv/dev.stamp ## The long runs: many tenants at once, and processes killed 800 times (an hour)
 	$(BIN)/python -m pytest tests/integration_tests/test_tenants.py $(ARGS)
 	$(BIN)/python tests/integration_tests/soak.py $(SOAK)
 

@@ -132,7 +132,13 @@ class Retainer:
             msg = f"Automatic retain takes a ProjectBank, not a {type(bank).__name__}."
             raise TypeError(msg)
         kept = self._settings.retain
-        transcript = Transcript(messages, roles=kept.roles, tools=kept.tools, recalled=recalled)
+        transcript = Transcript(
+            messages,
+            roles=kept.roles,
+            tools=kept.tools,
+            recalled=recalled,
+            mask=kept.redact,
+        )
 
         def write(store: Store) -> RetainReceipt:
             thread = thread_id or _unnamed(transcript)
@@ -622,7 +628,7 @@ class _Drafts:
         if lost:
             _logger.warning("A message was cut by %d characters (retain.max_chars)", lost)
         if line.message_id:
-            metadata["message_ids"] = clean(line.message_id)
+            metadata["message_ids"] = line.message_id
         payload = {
             "role": "project",
             "content": text,

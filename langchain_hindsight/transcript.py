@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -46,6 +47,10 @@ _SPOKEN_BLOCKS = {"text": "text", "input_text": "text", "output_text": "text", "
 _MARKERS = ("image", "audio", "video", "file")
 _FILE_BLOCKS = {"document", "media", "text-plain"}
 _TIME_KEYS = ("timestamp", "created_at", "sent_at")
+_PLAIN_ID = re.compile(
+    r"(?:[a-z_]{1,12}-{1,2})?[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?:-\d+)?"
+)
+"""Ids as LangChain makes them, which hold no credential."""
 _DEEPEST = 40
 """Levels of a tool's arguments that are kept."""
 _ERROR_CHARS = 500
@@ -105,6 +110,7 @@ class Transcript:
         roles: Whose messages are kept.
         tools: Names of tools whose results are kept.
         recalled: Gives what was recalled lately; asked once, when a tool's result is kept.
+        mask: Whether credentials in ids are masked. What is said is masked by `content`.
     """
 
     def __init__(
@@ -114,12 +120,15 @@ class Transcript:
         roles: Sequence[str],
         tools: Sequence[str],
         recalled: Callable[[], Iterable[str]] = tuple,
+        mask: bool = False,
     ) -> None:
         """Look at nothing yet."""
         self._messages = messages
         self._roles = frozenset(roles)
         self._tools = frozenset(tools)
         self._recalled = cache(lambda: tuple(recalled()))
+        self._mask = mask
+        self._ids: dict[int, str | None] = {}
         self._lines: dict[int, Line | None] = {}
         self._turn = _Turn()
 
@@ -129,7 +138,9 @@ class Transcript:
 
     def message_id(self, index: int) -> str | None:
         """The id of a message, if it has one."""
-        return _id(self._messages[index])
+        if index not in self._ids:
+            self._ids[index] = _id(self._messages[index], mask=self._mask)
+        return self._ids[index]
 
     def line(self, index: int) -> Line | None:
         """What is kept of a message; None where that is nothing."""
@@ -201,7 +212,9 @@ class Transcript:
             if said and _is_cut_off(message):
                 said = f"{said} {_CUT_OFF}"
         calls = _calls(message) if role == "ai" and "ai" in self._roles else ()
-        return _line(message, role, said, calls, message.name) if said or calls else None
+        if not said and not calls:
+            return None
+        return _line(self.message_id(index), role, said, calls, message.name)
 
     def _keep_tool(self, message: BaseMessage, index: int) -> Line | None:
         name = clean(message.name) if message.name else self._called(message, index)
@@ -220,7 +233,7 @@ class Transcript:
         if failed:
             returned, said = (shortened(f"Error: {one}", _ERROR_CHARS) for one in (returned, said))
         # Known by what the tool returned: that stays the same when the recall is long forgotten.
-        return replace(_line(message, "tool", returned, (), name), said=said)
+        return replace(_line(self.message_id(index), "tool", returned, (), name), said=said)
 
     def _called(self, message: BaseMessage, index: int) -> str | None:
         """The name of the tool that a result without a name answers."""
@@ -306,7 +319,7 @@ def _made_by_framework(message: BaseMessage, role: Role) -> bool:
 
 
 def _line(
-    message: BaseMessage,
+    message_id: str | None,
     role: Role,
     said: str,
     calls: tuple[tuple[str, Any], ...],
@@ -322,20 +335,24 @@ def _line(
         said=said,
         calls=calls,
         name=name,
-        message_id=_id(message),
+        message_id=message_id,
         fingerprint=digest.hexdigest(),
     )
 
 
-def _id(message: BaseMessage) -> str | None:
-    """A message's id as a database can hold it, and still different from every other."""
+def _id(message: BaseMessage, *, mask: bool) -> str | None:
+    """A message's id as a database may hold it, and still different from every other."""
     if not message.id:
         return None
-    cleaned = clean(message.id)
-    if cleaned == message.id:
-        return cleaned
+    shown = clean(message.id)
+    if mask and not _PLAIN_ID.fullmatch(shown):
+        from langchain_hindsight.redaction import redact  # slow to compile
+
+        shown = redact(shown)
+    if shown == message.id:
+        return shown
     raw = message.id.encode("utf-8", "surrogatepass")
-    return f"{cleaned}-{hashlib.blake2b(raw, digest_size=8).hexdigest()}"
+    return f"{shown}-{hashlib.blake2b(raw, digest_size=8).hexdigest()}"
 
 
 def _said(raw: object) -> str:

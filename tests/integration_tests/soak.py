@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import os
 import sys
 import tempfile
@@ -15,34 +16,41 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from killing import Report, kill_workers
+from postgres_outbox import new_database, running_postgres
 
 from langchain_hindsight.embedded import EmbeddedHindsight
+
+_WORKERS = {"sqlite": 2, "postgresql": 4}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--kills", type=int, default=200, help="for each unit (default: 200)")
+    parser.add_argument(
+        "--kills", type=int, default=200, help="for each unit and outbox (default: 200)"
+    )
     parser.add_argument("--units", nargs="+", default=["message", "turn"])
-    parser.add_argument("--workers", type=int, help="2 for SQLite and 4 for another outbox")
-    parser.add_argument("--outbox", help="URL of an empty database (default: a SQLite file)")
+    parser.add_argument("--outboxes", nargs="+", choices=_WORKERS, default=[*_WORKERS])
+    parser.add_argument("--workers", type=int, help="2 for SQLite and 4 for PostgreSQL")
     parser.add_argument("--server", help="URL of a server without an LLM (default: one is started)")
     asked = parser.parse_args()
     for name in [name for name in os.environ if name.startswith("HINDSIGHT_")]:
         del os.environ[name]
     clean = True
     with tempfile.TemporaryDirectory() as folder, _server(asked.server) as url:
-        for unit in asked.units:
-            place = Path(folder) / unit
+        for kind, unit in itertools.product(asked.outboxes, asked.units):
+            place = Path(folder) / f"{kind}-{unit}"
             place.mkdir()
-            report = kill_workers(
-                url,
-                place,
-                kills=asked.kills,
-                outbox=asked.outbox or f"sqlite:///{(place / 'outbox.db').as_posix()}",
-                unit=unit,
-                workers=asked.workers or (4 if asked.outbox else 2),
-                tell=_say,
-            )
+            _write(f"{kind}, unit {unit}")
+            with _outbox(kind, place) as outbox:
+                report = kill_workers(
+                    url,
+                    place,
+                    kills=asked.kills,
+                    outbox=outbox,
+                    unit=unit,
+                    workers=asked.workers or _WORKERS[kind],
+                    tell=_say,
+                )
             _write(report.as_json())
             clean = clean and not report.faults
     return 0 if clean else 1
@@ -61,6 +69,15 @@ def _server(url: str | None) -> Iterator[str]:
     ):
         Path(folder).chmod(0o711)
         yield server.url
+
+
+@contextlib.contextmanager
+def _outbox(kind: str, place: Path) -> Iterator[str]:
+    if kind == "sqlite":
+        yield f"sqlite:///{(place / 'outbox.db').as_posix()}"
+        return
+    with running_postgres() as url:
+        yield new_database(url)
 
 
 def _say(report: Report) -> None:

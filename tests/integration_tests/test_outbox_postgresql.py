@@ -7,21 +7,19 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import textwrap
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
-from pathlib import Path
 
 import pytest
 from hindsight_client import Hindsight
 from langchain_core.messages import AIMessage, HumanMessage
+from postgres_outbox import new_database, running_postgres
 from sqlalchemy import create_engine, text
 
 from langchain_hindsight.banks import ProjectBank
-from langchain_hindsight.embedded.postgres import Postgres
 from langchain_hindsight.gateway import Gateway
 from langchain_hindsight.retain import Retainer
 from langchain_hindsight.settings import HindsightSettings, OutboxSettings
@@ -36,25 +34,14 @@ MESSAGES = 10
 @pytest.fixture(scope="module")
 def postgres_url() -> Iterator[str]:
     """A PostgreSQL of this module's own."""
-    # Not pytest's folder, which is closed to the account that PostgreSQL runs as under root.
-    with tempfile.TemporaryDirectory(prefix="langchain-hindsight-") as folder:
-        Path(folder).chmod(0o711)
-        postgres = Postgres(Path(folder))
-        try:
-            yield postgres.start().url.replace("postgresql://", "postgresql+psycopg://", 1)
-        finally:
-            postgres.stop()
+    with running_postgres() as url:
+        yield url
 
 
 @pytest.fixture
 def outbox(postgres_url: str) -> str:
     """An outbox in a database of its own, where the users' tables are too."""
-    name = f"outbox_{uuid.uuid4().hex}"
-    engine = create_engine(postgres_url, isolation_level="AUTOCOMMIT")
-    with engine.connect() as connection:
-        connection.execute(text(f'CREATE DATABASE "{name}"'))
-    engine.dispose()
-    url = f"{postgres_url.rpartition('/')[0]}/{name}"
+    url = new_database(postgres_url)
     engine = create_engine(url)
     with engine.begin() as connection:
         connection.execute(text("CREATE TABLE somebodys_own (id integer)"))

@@ -169,15 +169,27 @@ def test_no_credential_reaches_the_disk_or_the_server(open_retainer, server, tmp
     messages = [
         HumanMessage(f"my key is {SECRET}", id="1", name=f"token={SECRET}"),
         AIMessage("", id="2", tool_calls=[{"name": "x", "args": {"api_key": SECRET}, "id": "c"}]),
-        AIMessage("thanks", id="3"),
+        AIMessage("thanks", id=f"answer {SECRET}"),
+        HumanMessage("and another", id=f"{SECRET}"),
     ]
-    retainer.retain_transcript(BANK, messages, thread_id=f"thread {SECRET}")
+    for _ in range(2):
+        retainer.retain_transcript(BANK, messages, thread_id=f"thread {SECRET}")
     retainer.retain_note(LifeBank("life"), f"key {SECRET}", wait=0)
     retainer.flush(10)
     on_disk = b"".join(path.read_bytes() for path in tmp_path.glob("outbox.db*"))
     assert SECRET.encode() not in on_disk
-    assert len(server.stored) == 4
+    assert len(server.stored) == 5
     assert SECRET not in json.dumps(server.requests, default=str)
+
+
+def test_messages_whose_ids_are_different_credentials_are_different_messages(open_retainer, server):
+    retainer = open_retainer()
+    said = [HumanMessage("yes", id=SECRET), HumanMessage("no", id=f"{SECRET}2")]
+    assert retainer.retain_transcript(BANK, said[:1], thread_id="t", keep=False).items == 0
+    assert retainer.retain_transcript(BANK, said, thread_id="t").items == 1
+    assert retainer.retain_transcript(BANK, said, thread_id="t").items == 0
+    retainer.flush(10)
+    assert server.contents() == ["user: no"]
 
 
 def test_masking_can_be_turned_off(open_retainer, server):
