@@ -151,7 +151,7 @@ class Database:
     def _recovers(self, error: DBAPIError, attempt: int) -> bool:
         """Whether the same work may succeed when it is done once more."""
         if isinstance(error, IntegrityError):
-            return attempt == 0  # another process made the same row first
+            return attempt < _TRIES // 2  # another process made the same row first
         if is_file(self._url) and attempt == 0 and says_damaged(error):
             self._close()
             set_aside(self._url)

@@ -10,6 +10,7 @@ from typing import Any
 from uuid import NAMESPACE_URL, uuid4, uuid5
 
 from sqlalchemy import Connection, CursorResult, Select, bindparam, func, insert, select, update
+from sqlalchemy.exc import IntegrityError
 
 from langchain_hindsight.errors import HindsightError
 from langchain_hindsight.outbox.edits import Edit, edits_of
@@ -41,7 +42,7 @@ _CLAIM_THREAD = (
 
 
 class OvertakenError(Exception):
-    """Another process changed a row between reading and writing it."""
+    """What was read, or remembered, is not what is there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +160,8 @@ def write(connection: Connection, work: Writing, caps: OutboxSettings) -> Recent
         What may be remembered of the conversation.
 
     Raises:
-        OvertakenError: If another process was faster; nothing is written.
+        OvertakenError: If another process was faster, or an id is known for longer than is
+            remembered; nothing is written.
         OutboxFullError: If the caps leave no room.
     """
     claim = work.claim(connection)
@@ -172,8 +174,13 @@ def write(connection: Connection, work: Writing, caps: OutboxSettings) -> Recent
         if not edit.apply(connection, text, room):
             raise OvertakenError
     take_room(connection, room, caps)
-    if rows:
-        connection.execute(insert(entries), rows)
+    try:
+        if rows:
+            connection.execute(insert(entries), rows)
+    except IntegrityError:
+        if isinstance(work.thread, RecentThread):
+            raise OvertakenError from None
+        raise
     return work.remembered(claim)
 
 

@@ -13,8 +13,6 @@ from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from uuid import uuid4
 
-from sqlalchemy.exc import IntegrityError
-
 from langchain_hindsight.errors import HindsightError
 from langchain_hindsight.outbox import (
     dead_letters,
@@ -31,7 +29,7 @@ from langchain_hindsight.outbox.dead_letters import DeadLetter
 from langchain_hindsight.outbox.leases import Lane
 from langchain_hindsight.outbox.look import Counts, Listed, NoteState
 from langchain_hindsight.outbox.readdress import Stranger
-from langchain_hindsight.outbox.recent import Recent, RecentThread
+from langchain_hindsight.outbox.recent import Recent
 from langchain_hindsight.outbox.scope import Scope
 from langchain_hindsight.settings import OutboxSettings
 from langchain_hindsight.transcript import Transcript
@@ -118,10 +116,6 @@ class Store:
                 written = self._database.run(partial(enqueue.write, work=work, caps=self._settings))
             except enqueue.OvertakenError:
                 continue
-            except IntegrityError:
-                if not isinstance(found.thread, RecentThread):
-                    raise
-                continue  # an id is known for longer than is remembered
             self._recent.put(scope, written)
             return len(work.fresh) + len(found.news.edited)
         msg = "The conversation is being retained by too many others at once."

@@ -15,10 +15,12 @@ from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, HumanMessage
 from scripted_server import ScriptedServer
 from sqlalchemy import Engine, event
+from sqlalchemy.exc import DBAPIError
 
 from langchain_hindsight.errors import ConfigurationError
 from langchain_hindsight.outbox import default_file
 from langchain_hindsight.outbox.batching import Entry, plan
+from langchain_hindsight.outbox.database import Database
 from langchain_hindsight.outbox.leases import LEASE
 from langchain_hindsight.outbox.room import OutboxFullError
 from langchain_hindsight.outbox.scope import Draft, Scope
@@ -359,6 +361,21 @@ def test_a_conversation_is_not_taken_for_another_of_an_outbox_that_was_made_anew
     assert retain(store, said("q;", "a;", "q2;", "a2;"), thread="t") == 4
     assert retain(store, said("other;", "words;"), thread="u") == 0
     store.close()
+
+
+def test_a_row_that_others_make_first_is_met_again_after_another_collision(tmp_path):
+    """A lane may be made by a second process while this one tries again for another reason."""
+    database = Database(OutboxSettings(url=f"sqlite:///{(tmp_path / 'outbox.db').as_posix()}"))
+    collisions = [sqlite3.OperationalError("database is locked"), *[sqlite3.IntegrityError()] * 2]
+
+    def work(connection):
+        if collisions:
+            error = collisions.pop(0)
+            raise DBAPIError.instance("", {}, error, sqlite3.Error)
+        return connection.exec_driver_sql("SELECT 1").scalar()
+
+    assert database.run(work) == 1
+    database.close()
 
 
 def test_an_edit_is_seen_by_the_process_that_wrote_the_message(store):
