@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import uuid4
 
@@ -24,7 +25,7 @@ from langchain_hindsight.banks import LifeBank, ProjectBank
 from langchain_hindsight.errors import ConfigurationError, HindsightError
 from langchain_hindsight.fork import abandon, on_fork_in_child
 from langchain_hindsight.outbox.address import address_of, server_in
-from langchain_hindsight.outbox.default_file import default_file
+from langchain_hindsight.outbox.default_file import default_file, plain_file
 from langchain_hindsight.receipts import FlushReport, OutboxStatus, RetainReceipt
 from langchain_hindsight.templates import Role
 from langchain_hindsight.transcript import Line, Transcript, clean, content, note_content, shortened
@@ -84,11 +85,7 @@ class Retainer:
         self._written_as: str | None = None
         self._guard = threading.Lock()
         self._changed = threading.Condition()
-        if settings.outbox.url is not None:
-            from langchain_hindsight.outbox.damage import refuse_foreign
-            from langchain_hindsight.outbox.place import outbox_url
-
-            refuse_foreign(outbox_url(settings.outbox))
+        _check_outbox(settings)
         on_fork_in_child(self, "_renew")
 
     def _renew(self) -> None:
@@ -358,7 +355,9 @@ class Retainer:
 
     def start(self) -> None:
         """Deliver what an earlier process left behind, where there is an outbox already."""
-        if self._settings.outbox.url is None and not default_file().exists():
+        url = self._settings.outbox.url
+        file = default_file() if url is None else plain_file(url)
+        if file is not None and not file.exists():
             return  # nothing was ever retained here, so not even a database library is loaded
         disk = self._on_disk()
         with _plainly():
@@ -662,6 +661,22 @@ class _Drafts:
         shown = itertools.takewhile(lambda one: one[0] not in hidden, before)
         said = [shortened(self._text(*one, limit)[0], _CONTEXT_CHARS) for one in shown]
         return "Before this, " + "\n".join(reversed(said)) if said else None
+
+
+def _check_outbox(settings: HindsightSettings) -> None:
+    """See that ``outbox.url`` can work, without a database library where it plainly can."""
+    if settings.outbox.url is None:
+        return
+    from langchain_hindsight.outbox.foreign import refuse_foreign
+
+    path = plain_file(settings.outbox.url)
+    if path is None:
+        from langchain_hindsight.outbox.place import is_file, outbox_url
+
+        url = outbox_url(settings.outbox)
+        path = Path(str(url.database)) if is_file(url) else None
+    if path is not None:
+        refuse_foreign(path)
 
 
 def _scope(server: str, bank: ProjectBank | LifeBank, thread: str = "") -> Scope:

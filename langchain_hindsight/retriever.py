@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from langchain_core.retrievers import BaseRetriever
-from pydantic import Field
-
-from langchain_hindsight.memory import DualBankMemory
+from pydantic import AfterValidator, Field
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,6 +16,20 @@ if TYPE_CHECKING:
     )
     from langchain_core.documents import Document
     from langchain_core.runnables import RunnableConfig
+
+    from langchain_hindsight.memory import DualBankMemory as Memory
+else:
+
+    def _memory(given: object) -> object:
+        """A memory, told without importing it with this module: whoever has one has done so."""
+        from langchain_hindsight.memory import DualBankMemory
+
+        if not isinstance(given, DualBankMemory):
+            msg = f"memory must be a DualBankMemory, found {type(given).__name__}"
+            raise ValueError(msg)  # noqa: TRY004 - pydantic makes a ValidationError of it
+        return given
+
+    Memory = Annotated[Any, AfterValidator(_memory)]
 
 
 class HindsightRetriever(BaseRetriever):
@@ -35,7 +47,7 @@ class HindsightRetriever(BaseRetriever):
         ```
     """
 
-    memory: DualBankMemory = Field(exclude=True, repr=False)
+    memory: Memory = Field(exclude=True, repr=False)
     k: int = Field(default=8, ge=1)
     """Most documents to return; ``invoke(query, k=…)`` sets it for one call."""
 

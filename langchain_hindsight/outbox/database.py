@@ -10,6 +10,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import TypeVar
 
 from sqlalchemy import Connection, Engine
@@ -17,8 +18,9 @@ from sqlalchemy.exc import DatabaseError, DBAPIError, IntegrityError
 
 from langchain_hindsight.errors import HindsightError
 from langchain_hindsight.fork import abandon, hold_for_fork
-from langchain_hindsight.outbox.damage import refuse_foreign, says_damaged, set_aside
+from langchain_hindsight.outbox.damage import says_damaged, set_aside
 from langchain_hindsight.outbox.engine import BUSY_TIMEOUT_MS, READS, is_there, open_engine
+from langchain_hindsight.outbox.foreign import refuse_foreign
 from langchain_hindsight.outbox.place import is_file, outbox_url
 from langchain_hindsight.settings import OutboxSettings
 
@@ -141,7 +143,8 @@ class Database:
     def _connection(self, *, reads: bool) -> Connection:
         """One of two connections that stay open: taking one anew costs as much as the work."""
         if self._engine is None or self._writer is None or self._reader is None:
-            refuse_foreign(self._url)
+            if is_file(self._url):
+                refuse_foreign(Path(str(self._url.database)))
             engine = open_engine(self._url, self._settings)
             self._writer = engine.connect()
             self._reader = engine.connect().execution_options(**{READS: True})

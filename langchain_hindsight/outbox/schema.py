@@ -23,6 +23,8 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
+from langchain_hindsight.outbox.foreign import VERSION_TABLE
+
 WAITING, BATCHED, DELIVERED, DEAD = "waiting", "batched", "delivered", "dead"
 WITHHELD = "withheld"
 """Known, and never to be kept: the run in which it was said kept nothing."""
@@ -33,7 +35,7 @@ metadata = MetaData()
 _Large = BigInteger().with_variant(Integer, "sqlite")
 """SQLite numbers rows by itself only in an INTEGER, which holds as much there."""
 
-version = Table("hindsight_outbox_version", metadata, Column("version", Integer, nullable=False))
+version = Table(VERSION_TABLE, metadata, Column("version", Integer, nullable=False))
 
 usage = Table(
     "hindsight_outbox_usage",

@@ -1,7 +1,9 @@
 """What can be imported, and what importing costs."""
 
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 
 import pytest
 
@@ -78,10 +80,18 @@ def test_what_masks_credentials_stays_unloaded_until_something_is_masked(name):
     loaded_after(f"from langchain_hindsight import {name}; {unloaded}")
 
 
-def test_constructing_a_memory_starts_no_thread_and_loads_no_client():
+@pytest.mark.parametrize("outbox", [None, "empty", "sqlite"])
+def test_constructing_a_memory_starts_no_thread_and_loads_no_client(tmp_path, outbox):
+    file = tmp_path / "outbox.db"
+    if outbox == "sqlite":
+        with closing(sqlite3.connect(file)) as made:
+            made.execute("CREATE TABLE hindsight_outbox_version (version INTEGER)")
+    url = None if outbox is None else f"sqlite:///{file.as_posix()}"
     code = (
-        "import threading; from langchain_hindsight import DualBankMemory\n"
-        "DualBankMemory(project_bank='b', project_id='p', life_bank='life-{user_id}')\n"
+        "import threading; from langchain_hindsight import DualBankMemory, HindsightSettings\n"
+        f"settings = HindsightSettings(outbox={{'url': {url!r}}})\n"
+        "DualBankMemory(project_bank='b', project_id='p', life_bank='life-{user_id}',"
+        " settings=settings)\n"
         "assert threading.active_count() == 1"
     )
-    assert not {"hindsight_client", "aiohttp"} & loaded_after(code)
+    assert not {"hindsight_client", "aiohttp", "sqlalchemy"} & loaded_after(code)
