@@ -97,3 +97,11 @@ class ScriptedServer:
     def wait_for_requests(self, count, timeout=10):
         with self.sent:
             assert self.sent.wait_for(lambda: len(self.requests) >= count, timeout)
+
+    def wait_for_items(self, count, timeout=20):
+        with self.sent:
+            sent = self.sent.wait_for(lambda: len(self.items()) >= count, timeout)
+            assert sent, f"{len(self.items())} of {count} items were sent"
+
+    def items(self):
+        return [item for _, _, items in self.requests for item in items]
