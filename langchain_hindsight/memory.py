@@ -102,7 +102,12 @@ class DualBankMemory:
         settings: HindsightSettings | None = None,
     ) -> None:
         """Check the configuration and start nothing."""
-        self.settings = (settings or HindsightSettings()).overridden(
+        if settings is None:
+            settings = HindsightSettings()
+        elif not isinstance(settings, HindsightSettings):
+            msg = f"settings must be a HindsightSettings, found {type(settings).__name__}."
+            raise ConfigurationError(msg)
+        self.settings = settings.overridden(
             url=url, project_bank=project_bank, project_id=project_id, life_bank=life_bank
         )
         self._banks = BankPolicy(

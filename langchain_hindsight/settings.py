@@ -54,7 +54,7 @@ def _read_camel_case(data: Any) -> Any:  # noqa: ANN401 - pydantic hands over wh
 class _Section(BaseModel):
     """One table of the tree: unknown keys are refused, camelCase is read."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     _camel = model_validator(mode="before")(_read_camel_case)
 
@@ -263,6 +263,7 @@ class HindsightSettings(BaseSettings):
         env_ignore_empty=True,
         extra="forbid",
         frozen=True,
+        allow_inf_nan=False,
     )
 
     url: str = Field(default="http://localhost:8888", repr=False)
@@ -336,7 +337,18 @@ class HindsightSettings(BaseSettings):
         project_id: BankTemplate | None = None,
         life_bank: BankTemplate | None = None,
     ) -> HindsightSettings:
-        """This configuration with what a caller passed by hand; naming a Life Bank opts in."""
+        """This configuration with what a caller passed by hand; naming a Life Bank opts in.
+
+        Raises:
+            ConfigurationError: If something passed is of another type.
+        """
+        _check_text("url", url)
+        for name, given in (
+            ("project_bank", project_bank),
+            ("project_id", project_id),
+            ("life_bank", life_bank),
+        ):
+            _check_text(name, given, "a text or a function")
         project = {} if project_bank is None else {"bank_id": project_bank}
         life = {} if life_bank is None else {"bank_id": life_bank, "enabled": True}
         banks = self.banks.model_copy(
@@ -398,6 +410,13 @@ def _fill(settings: HindsightSettings, reading: Reading) -> list[Fault]:
     except ValidationError as error:
         return explain(error, HindsightSettings, reading)
     return []
+
+
+def _check_text(name: str, given: object, expected: str = "a text") -> None:
+    if given is None or isinstance(given, str) or (callable(given) and "function" in expected):
+        return
+    msg = f"{name} must be {expected}, found {type(given).__name__}."
+    raise ConfigurationError(msg)
 
 
 def _by_hand(switch: bool | None, otherwise: bool) -> bool:  # noqa: FBT001 - a switch is a bool

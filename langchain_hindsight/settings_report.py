@@ -162,4 +162,6 @@ def _shown(name: str, value: Any) -> Any:  # noqa: ANN401 - any setting's value
     """A value as JSON would hold it, without credentials."""
     if isinstance(value, EnvironmentKey):
         return f"{HIDDEN}, in {value.name} ({'set' if value.read() else 'not set'})"
+    if value is None:
+        return None
     return "a function" if callable(value) else masked(name, value)

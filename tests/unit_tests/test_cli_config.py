@@ -120,6 +120,12 @@ def test_show_names_the_variable_that_a_key_stands_in(monkeypatch, tmp_path):
     assert shown()["api_key"]["value"] == "**********, in TEAM_KEY (set)"
 
 
+def test_show_says_whether_there_is_a_key(monkeypatch):
+    assert shown()["api_key"]["value"] is None
+    monkeypatch.setenv("HINDSIGHT_API_KEY", SECRET)
+    assert shown()["api_key"]["value"] == "**********"
+
+
 def test_show_can_leave_out_what_is_not_set(monkeypatch):
     monkeypatch.setenv("HINDSIGHT_TIMEOUT", "3")
     assert list(shown("--set")) == ["timeout"]

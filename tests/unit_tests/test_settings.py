@@ -2,6 +2,7 @@
 
 import copy
 import logging
+import math
 import pickle
 import re
 from pathlib import Path
@@ -113,6 +114,8 @@ def test_camel_case_is_read(tmp_path):
         ({"recall": {"max_tokens": -1}}, "recall.max_tokens"),
         ({"recall": {"max_tokens": "many"}}, "recall.max_tokens"),
         ({"recall": {"timeout": 0}}, "recall.timeout"),
+        ({"recall": {"timeout": math.inf}}, "recall.timeout"),
+        ({"timeout": math.nan}, "timeout"),
         ({"recall": {"no_such_name": 1}}, "recall.no_such_name"),
         ({"profile": 7}, "profile"),
         ({"recall": {"min_scores": {"vague": 1}}}, "recall.min_scores"),
@@ -516,3 +519,20 @@ def test_the_life_tool_is_there_exactly_where_a_life_bank_is(profile, enabled):
 def test_a_key_of_a_memory_may_name_its_variable_and_nothing_of_another_form():
     with pytest.raises(ConfigurationError, match="api_key"):
         DualBankMemory(api_key={"source": "vault", "name": SECRET}, project_bank="b")
+
+
+@pytest.mark.parametrize(
+    ("argument", "value"),
+    [
+        ("settings", {"recall": {"max_tokens": 400}}),
+        ("settings", {}),
+        ("project_bank", 42),
+        ("project_id", 42),
+        ("life_bank", ["life"]),
+        ("url", 8888),
+    ],
+)
+def test_an_argument_of_another_type_is_named(argument, value):
+    given = {"project_bank": "b", argument: value}
+    with pytest.raises(ConfigurationError, match=f"{argument} must be a .*{type(value).__name__}"):
+        DualBankMemory(**given)
