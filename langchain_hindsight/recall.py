@@ -308,10 +308,10 @@ def _names_bank(key: Any, bank_id: str) -> bool:  # noqa: ANN401 - a plan's key
 
 def _warn(result: RecallResult) -> None:
     """One line a recall, whatever failed in it; who was not named is the memory's to say."""
-    failed = [
-        f"{role}: {bank.error}"
-        for role, bank in result.banks.items()
-        if bank.error is not None and not isinstance(bank.error, BankResolutionError)
-    ]
+    failed: dict[str, list[str]] = {}
+    for role, bank in result.banks.items():
+        if bank.error is not None and not isinstance(bank.error, BankResolutionError):
+            failed.setdefault(str(bank.error), []).append(role)
     if failed:
-        _logger.warning("The turn goes on without the memory of a bank. %s", "; ".join(failed))
+        what = "; ".join(f"{' and '.join(roles)}: {error}" for error, roles in failed.items())
+        _logger.warning("The turn goes on without the memory of a bank. %s", what)

@@ -289,6 +289,7 @@ def test_a_server_that_keeps_one_waiting_costs_the_deadline_and_one_warning(
         assert time.monotonic() - started < 5
         warned = [one for one in caplog.records if "without the memory of" in one.getMessage()]
     assert len(warned) == 1
+    assert "project and life: " in warned[0].getMessage()  # said once for both
     if surface is SURFACES["tool"]:
         assert url in answer
     else:
