@@ -168,6 +168,11 @@ class Transcript:
         """Whether somebody says something whose words are kept."""
         return line.is_speech and line.role in self._roles
 
+    def may_keep(self, index: int) -> bool:
+        """Whether there is something to keep of a message, and its role is kept."""
+        line = self.line(index)
+        return line is not None and (not line.is_speech or line.role in self._roles)
+
     def every(self, start: int) -> list[int]:
         """The positions, from one on, of all that could ever be kept."""
         return [at for at in range(start, len(self._messages)) if self.line(at) is not None]

@@ -137,7 +137,7 @@ def whats_new(transcript: Transcript, thread: Thread | None, *, keep: bool = Tru
     edited = tuple(
         (index, known)
         for index, known in sorted(read.known.items())
-        if transcript.line(index) and read.fingerprint(index) != known.fingerprint
+        if transcript.may_keep(index) and read.fingerprint(index) != known.fingerprint
     )
     follows = {index: seq for index, seq in place.missed.items() if seq is not None}
     first = next((index for index in fresh if index >= place.start), None)

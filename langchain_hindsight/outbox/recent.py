@@ -45,8 +45,10 @@ class RecentThread:
         last = next((at for at in back if transcript.message_id(at) == final), None)
         if last is None or not self._knows(transcript, last):
             return None
+        if any(transcript.message_id(at) in self.kept for at in range(last + 1, end)):
+            return None
         fresh = tuple(transcript.settled(last + 1))
-        if not fresh or any(transcript.message_id(at) in self.kept for at in fresh):
+        if not fresh:
             return None
         return News(fresh, follows={fresh[0]: self.last_seq}, length=fresh[-1] + 1)
 

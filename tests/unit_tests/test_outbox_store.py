@@ -74,8 +74,8 @@ def payload(text):
     )
 
 
-def retain(store, messages, thread="t", bank="b", server=SERVER):
-    transcript = Transcript(messages, roles=("human", "ai"), tools=())
+def retain(store, messages, thread="t", bank="b", server=SERVER, roles=("human", "ai")):
+    transcript = Transcript(messages, roles=roles, tools=())
     scope = Scope(server, bank, "project:p", thread)
     return store.retain(scope, transcript, drafts(transcript))
 
@@ -361,6 +361,13 @@ def test_a_conversation_is_not_taken_for_another_of_an_outbox_that_was_made_anew
     assert retain(store, said("q;", "a;", "q2;", "a2;"), thread="t") == 4
     assert retain(store, said("other;", "words;"), thread="u") == 0
     store.close()
+
+
+def test_what_is_not_kept_is_no_edit_of_what_has_its_id(store):
+    retain(store, [HumanMessage("q;", id="1")], roles=("human",))
+    shown = [HumanMessage("q2;", id="2"), AIMessage("an answer;", id="1")]
+    assert retain(store, shown, roles=("human",)) == 1
+    assert contents(store) == ["q;", "q2;"]
 
 
 def test_a_row_that_others_make_first_is_met_again_after_another_collision(tmp_path):
