@@ -32,13 +32,13 @@ from langchain_hindsight.credential_values import (
 # Words that end the name of a credential, in lower case, and the kind of credential they name.
 _WORDS = {
     "password": r"pass(?:words?|wds?|phrases?|codes?|worts?)?|pwd|pswd|psw|pw|psk"
-    r"|storepass|keypass|kennwort"
+    r"|(?:store|key)pass(?:word|phrase)?|kennwort"
     r"|contrase(?:ñ|n)a|senha|mot de passe|identified by|requirepass|парол[ья]"
     r"|密码|密碼|口令|パスワード|비밀번호",
     "key": r"key",
     "token": r"token|jwt|github_pat|gitlab_pat|azure_pat|devops_pat|access_pat",
     "secret": r"secret|credentials?|creds?|凭证|凭据|密钥|秘钥|令牌"
-    r"|shared_?access_?signature|sig|_auth|sessionid|sessid|connect\.sid|csrftoken",
+    r"|shared_?access_?signature|sig|_auth(?!orization)|sessionid|sessid|connect\.sid|csrftoken",
     "authorization": r"authorization",
     "cookie": r"cookie",
 }

@@ -157,6 +157,8 @@ def is_tough(said: str) -> bool:
     """Whether a word is more likely a password than a word of a sentence."""
     if len(said) < 5 or is_technical(said):  # noqa: PLR2004 - shorter ones are figures
         return False
+    if not said.strip("|-:=+"):  # the rule of a table
+        return False
     if any(c in "!@#$%^&*+=~|?" for c in said.rstrip("!?*")):
         return True
     return any(c.isdigit() for c in said) and any(c.isalpha() for c in said)

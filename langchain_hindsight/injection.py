@@ -61,7 +61,10 @@ def inject_into_system(system: SystemMessage | None, block: str) -> SystemMessag
     """
     if system is None:
         return SystemMessage(content=block, additional_kwargs={fence.INJECTED_KEY: True})
-    return _marked(system, [*_blocks(system.content), _text_block(block)])
+    blocks: list[Any] = _blocks(system.content)
+    if system.additional_kwargs.get(fence.INJECTED_KEY):
+        blocks = [part for part in map(_part_without_block, blocks) if part is not None]
+    return _marked(system, [*blocks, _text_block(block)])
 
 
 def lead_with_system(messages: Sequence[BaseMessage]) -> list[BaseMessage]:
@@ -86,16 +89,21 @@ def _merged(system: Sequence[SystemMessage]) -> Sequence[SystemMessage]:
     return [system[0].model_copy(update={"content": content})]
 
 
-def _with_block(message: _Message, block: str) -> _Message:
-    content = message.content
+def _with_block(message: BaseMessage, block: str) -> BaseMessage:
+    if block and _begins_with(message.content, block):
+        return message  # it was injected into before, in this same turn
+    message = _without_block(message)
     if not block:
         return message
+    if isinstance(message.content, str):
+        return _marked(message, f"{block}\n\n{message.content}")
+    return _marked(message, [_text_block(block), *message.content])
+
+
+def _begins_with(content: _Content, block: str) -> bool:
     if isinstance(content, str):
-        # The same block twice would be a message that was injected into before, in this same turn.
-        return message if content.startswith(block) else _marked(message, f"{block}\n\n{content}")
-    if content and content[0] == _text_block(block):
-        return message
-    return _marked(message, [_text_block(block), *content])
+        return content.startswith(block)
+    return bool(content) and content[0] == _text_block(block)
 
 
 def _without_block(message: BaseMessage) -> BaseMessage:
@@ -106,7 +114,8 @@ def _without_block(message: BaseMessage) -> BaseMessage:
     if isinstance(message.content, str):
         content: _Content = fence.strip_recalled(message.content)
     else:
-        content = [one for one in message.content if not fence.contains_block(_text_of(one))]
+        parts = map(_part_without_block, message.content)
+        content = [part for part in parts if part is not None]
     kwargs = {
         key: value for key, value in message.additional_kwargs.items() if key != fence.INJECTED_KEY
     }
@@ -128,5 +137,12 @@ def _text_block(text: str) -> dict[str, Any]:
     return {"type": "text", "text": text}
 
 
-def _text_of(block: str | dict[str, Any]) -> str:
-    return block if isinstance(block, str) else str(block.get("text") or "")
+def _part_without_block(part: str | dict[str, Any]) -> str | dict[str, Any] | None:
+    """A part of a content as it was before; None where it was the block alone."""
+    text = part if isinstance(part, str) else str(part.get("text") or "")
+    if not fence.contains_block(text):
+        return part
+    said = fence.strip_recalled(text).strip()
+    if not said:
+        return None
+    return said if isinstance(part, str) else {**part, "text": said}

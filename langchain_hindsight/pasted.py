@@ -29,7 +29,7 @@ _MACHINE_LINE = re.compile(
 _MARK = re.compile(r"[{}\[\]()<>=;|\\/_#@$%^&*+~\"`:]")
 _DELIMITED = re.compile(r"[^\s,;\t|][,;\t|][^\s,;\t|]")
 _CODE_WORD = re.compile(r"\w*(?:_\w|[a-z][A-Z]|\w\.[A-Za-z]\w|\w\(|\d[A-Za-z]|[A-Za-z]\d)\S*")
-_SENTENCE = re.compile(r"\w.*[^\W\d_].*[.!?…。！？؟]\W*$")  # noqa: RUF001 - CJK
+_SENTENCE_ENDS = frozenset(".!?…。！？؟")  # noqa: RUF001 - CJK
 _MARKS_SHARE = 0.09
 _CODE_SHARE = 0.4
 _DIGITS_SHARE = 0.3
@@ -96,9 +96,20 @@ def _close_gaps(lines: list[str], machine: list[bool]) -> None:
         if last is not None and at - last > 1:
             between = lines[last + 1 : at]
             worded = [line for line in between if line.strip()]
-            if len(worded) <= 1 and not any(_SENTENCE.search(line) for line in worded):
+            if len(worded) <= 1 and not any(_is_sentence(line) for line in worded):
                 machine[last + 1 : at] = [True] * len(between)
         last = at
+
+
+def _is_sentence(line: str) -> bool:
+    """Whether a line says something in words and ends as a sentence does."""
+    end = len(line)
+    while end and not (line[end - 1].isalnum() or line[end - 1] == "_"):
+        end -= 1
+    if _SENTENCE_ENDS.isdisjoint(line[end:]):
+        return False
+    word = re.search(r"\w", line)
+    return word is not None and any(char.isalpha() for char in line[word.end() : end])
 
 
 def _is_machine(line: str) -> bool:

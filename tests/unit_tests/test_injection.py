@@ -141,3 +141,31 @@ def test_appending_to_the_prompt_keeps_the_cache_control_of_the_blocks_before():
     assert sent.content == [cached, {"type": "text", "text": BLOCK}]
     assert system.content == [cached]
     assert sent.additional_kwargs[fence.INJECTED_KEY] is True
+
+
+@pytest.mark.parametrize("inject", [inject_into_human, inject_into_system])
+@pytest.mark.parametrize("as_list", [False, True])
+def test_another_block_takes_the_place_of_the_one_that_is_there(inject, as_list):
+    words = [{"type": "text", "text": "Be brief."}] if as_list else "Be brief."
+    if inject is inject_into_human:
+        once = inject_into_human([HumanMessage(words)], OLDER)
+        (sent,) = inject_into_human(once, BLOCK)
+    else:
+        sent = inject_into_system(inject_into_system(SystemMessage(words), OLDER), BLOCK)
+    shown = str(sent.content)
+    assert "Be brief." in shown
+    assert "Fridays" in shown
+    assert "Mondays" not in shown
+
+
+def test_where_nothing_is_recalled_any_more_the_block_that_is_there_is_taken_out():
+    once = inject_into_human([HumanMessage("When do we deploy?")], OLDER)
+    assert inject_into_human(once, "")[0].content == "When do we deploy?"
+
+
+def test_words_in_one_part_with_an_older_block_stay():
+    marked = {fence.INJECTED_KEY: True}
+    part = {"type": "text", "text": f"{OLDER}\n\nMy earlier question"}
+    messages = [HumanMessage([part, IMAGE], additional_kwargs=marked), *CONVERSATION[2:]]
+    sent = inject_into_messages(messages, BLOCK, injection="human")
+    assert sent[0].content == [{"type": "text", "text": "My earlier question"}, IMAGE]

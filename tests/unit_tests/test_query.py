@@ -13,6 +13,7 @@ from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, Tool
 
 from langchain_hindsight.budget import count_tokens
 from langchain_hindsight.fence import INJECTED_KEY, render
+from langchain_hindsight.pasted import take_apart
 from langchain_hindsight.query import MAX_QUERY_TOKENS, compose_query, message_text, turn_message
 from langchain_hindsight.recall_result import RecalledMemory
 
@@ -376,3 +377,30 @@ def test_a_query_takes_no_longer_than_its_text(unit):
     started = time.perf_counter()
     compose_query(f"a {unit * (60_000 // len(unit))} b", context_turns=2, max_query_chars=3000)
     assert time.perf_counter() - started < 5
+
+
+@pytest.mark.parametrize("end", ["", ".", " \n", "!?" * 20])
+@pytest.mark.parametrize("unit", ["we went on with the work ", "a", "9 ", "é.", "_", "a b."])
+def test_a_long_line_between_lines_of_a_paste_takes_no_longer_than_its_text(unit, end):
+    line = unit * (40_000 // len(unit)) + end
+    started = time.perf_counter()
+    compose_query(f"foo();\n{line}\nbar();\nWhy?", context_turns=2, max_query_chars=3000)
+    assert time.perf_counter() - started < 5
+
+
+@pytest.mark.parametrize(
+    ("between", "is_sentence"),
+    [
+        ("And then it says this.", True),
+        ("Does it work at all?)", True),
+        ("这样可以。", True),
+        ("and then it went on", False),
+        ("12 34.", False),
+        ("a.", False),
+        ("...", False),
+        ("it said. then went", False),
+    ],
+)
+def test_a_sentence_between_lines_of_a_paste_is_the_persons(between, is_sentence):
+    written = take_apart(f"foo();\n{between}\nbar();").written
+    assert (between in written) == is_sentence
