@@ -310,10 +310,19 @@ def _unescaped(match: re.Match[str]) -> str:
 
 
 def _opening(text: str, tag: _Tag, said: int) -> int | None:
-    """Where a block starts, if nothing but the rest of its tag stands before the statement."""
+    """Where a block starts, if nothing but the rest of its tag stands before the statement.
+
+    Or what stands before each line of it: the time and the name that a log puts there.
+    """
     if tag.closes or said - tag.end > _LONGEST_ATTRIBUTES:
         return None
-    return tag.start if _compiled(_OPENED).search(text[tag.end : said]) else None
+    if _compiled(_OPENED).search(text[tag.end : said]):
+        return tag.start
+    closed = _compiled(_CLOSED).match(text, tag.end, said)
+    before = _letters_of(text[max(0, tag.start - _LONGEST_QUOTING) : tag.start])
+    if closed and before.endswith(_letters_of(text[closed.end() : said])):
+        return tag.start
+    return None
 
 
 def _blocks(

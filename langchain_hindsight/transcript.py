@@ -278,7 +278,8 @@ def content(line: Line, *, mask: bool, max_chars: int) -> tuple[str, int]:
     said = line.said[: max_chars + _MASK_MARGIN]
     parts = [redact(said) if mask else said] if said else []
     for name, arguments in line.calls:
-        shown = _json(redact_value(arguments) if mask else arguments)
+        # A block may stand in an argument's lines, each a text of its own.
+        shown = strip_recalled(_json(redact_value(arguments) if mask else arguments))
         parts.append(f"[called {name}({redact(shown) if mask else shown})]")
     text, lost = _cut(clean("\n".join(parts)), max_chars, unread=len(line.said) - len(said))
     speaker = redact(line.speaker) if mask and line.name else line.speaker

@@ -426,6 +426,10 @@ QUOTINGS = {
     "star": _each_line(" * "),
     "diff": _each_line("+ "),
     "quotation in a quotation": _each_line("> > "),
+    "container's log": _each_line("backend-1  | "),
+    "timed log": _each_line("2026-03-01 12:00:00 INFO app: "),
+    "logger": _each_line("DEBUG:openai:"),
+    "records": lambda block: json.dumps([{"text": line} for line in block.split("\n")]),
     "numbered": lambda block: "\n".join(
         f"{number}: {line}" for number, line in enumerate(block.split("\n"), 1)
     ),

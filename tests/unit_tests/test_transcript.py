@@ -63,6 +63,15 @@ def test_a_call_is_kept_by_name_and_arguments_once_the_turn_has_an_answer():
     ]
 
 
+@pytest.mark.parametrize("mask", [True, False])
+@pytest.mark.parametrize("cut", ["\n", " "])
+def test_a_block_spread_over_the_arguments_of_a_call_is_not_kept(cut, mask):
+    pieces = block("A remembered zebra.", "Another zebra.").split(cut)
+    said = kept([HumanMessage("note it"), calling("write", {"lines": pieces}, "Done.")], mask=mask)
+    assert "zebra" not in "".join(said)
+    assert "called write" in said[1]
+
+
 def test_a_call_of_a_turn_that_ended_without_an_answer_is_not_kept_and_its_error_is():
     messages = [
         HumanMessage("find x"),
