@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 
@@ -185,7 +185,13 @@ class BlockFinder:
                 start = self._cut_opening(shown, said)
             if start is not None:
                 openings.append((start, inside))
-        yield from _blocks(shown, openings, tags)
+        yield from _blocks(shown, openings, tags, self._goes_on)
+
+    def _goes_on(self, behind: bytes) -> bool:
+        """Whether a block without an end goes on behind its first words, or was cut off there."""
+        headings = (one.removeprefix(self.last_words) for one in self.headed)
+        rest = self.statement.removeprefix(self.known)
+        return rest.startswith(behind) or any(heading in behind for heading in headings)
 
     def defuse(self, text: str) -> str:
         """Make parentheses of the brackets that would pass for a tag's, however it was quoted.
@@ -326,7 +332,7 @@ def _opening(text: str, tag: _Tag, said: int) -> int | None:
 
 
 def _blocks(
-    text: str, openings: list[tuple[int, int]], tags: list[_Tag]
+    text: str, openings: list[tuple[int, int]], tags: list[_Tag], goes_on: Callable[[bytes], bool]
 ) -> Iterator[tuple[int, int]]:
     starts = [tag.start for tag in tags]
     opened = {start for start, _ in openings}
@@ -338,6 +344,8 @@ def _blocks(
         end = len(text)
         if place < len(tags):
             end = starts[place] if starts[place] in opened else _end(text, start, tags[place])
+        elif not goes_on(_letters_of(text[inside:])):
+            continue  # somebody mentions how a block begins
         yield max(at, _with_quoting(text, start)), end
         at = end
 

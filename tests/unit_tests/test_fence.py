@@ -456,6 +456,13 @@ def test_a_block_is_taken_out_however_it_was_quoted_and_the_persons_words_stay(h
     assert left.endswith("what now?")
 
 
+@pytest.mark.parametrize("words", [5, 12, 100])
+def test_a_person_who_asks_how_a_block_begins_keeps_his_words(words):
+    start = " ".join(STATEMENT.split()[:words])
+    asked = f'Why does my prompt begin with "<hindsight-memory> {start}"? We settled on Go.'
+    assert strip_recalled(asked) == asked
+
+
 def test_numbers_before_the_statement_take_no_time():
     text = "1" * 50 + "<hindsight-memory>\n" + "1 " * 46 + STATEMENT
     started = time.process_time()
