@@ -67,7 +67,7 @@ def _redacted(value: Any, kind: str | None, depth: int) -> Any:  # noqa: ANN401 
         return _redacted_mapping(value, kind, depth)
     if isinstance(value, list | tuple | set | frozenset):
         return _redacted_items(value, kind, depth)
-    if kind == "password" and isinstance(value, int | float) and not isinstance(value, bool):
+    if kind is not None and isinstance(value, int | float) and not isinstance(value, bool):
         return marker(kind)
     return value
 
@@ -119,6 +119,8 @@ def _is_header(pair: Sequence[object]) -> bool:
 
 
 def _is_schema(value: Mapping[Any, Any]) -> bool:
+    if "value" in value:  # a variable with its type, and no description of one
+        return False
     return value.get("type") in ("string", "object", "array", "number", "integer", "boolean")
 
 

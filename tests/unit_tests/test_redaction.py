@@ -512,3 +512,13 @@ def test_a_value_nested_without_end_is_cut_off_rather_than_raising():
     for _ in range(5_000):
         value = {"a": value}
     assert "[redacted:too-deep]" in str(redact_value(value))
+
+
+@pytest.mark.parametrize("key", ["api_key", "token", "db_password"])
+def test_a_number_and_a_typed_value_under_a_credentials_name_are_masked(key):
+    assert redact_value({key: 123456789012})[key].startswith("[redacted:")
+    assert redact_value({key: True}) == {key: True}
+    typed = {key: {"sensitive": True, "type": "string", "value": "Kx7#pQ2mVz"}}
+    assert "Kx7#pQ2mVz" not in str(redact_value(typed))
+    schema = {key: {"type": "string", "description": "The key of the service."}}
+    assert redact_value(schema) == schema
