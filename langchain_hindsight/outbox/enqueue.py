@@ -91,7 +91,8 @@ class Writing:
         fresh = draft(found.news.fresh, found.hidden)
         again = draft([index for _, index in found.edits], found.hidden)
         texts = {one.index: one for one in again}
-        edits = [(edit, texts[index]) for edit, index in found.edits]
+        # One that says nothing any more has no text, and leaves the document that it was in.
+        edits = [(edit, texts[index]) for edit, index in found.edits if index in texts]
         return cls(scope, found.thread, found.news, fresh, edits)
 
     def claim(self, connection: Connection) -> _Claim | None:

@@ -7,10 +7,19 @@ import logging
 import time
 from collections.abc import Sequence
 from typing import Any
+from uuid import uuid5
 
-from sqlalchemy import Connection, and_, bindparam, delete, insert, select, update
+from sqlalchemy import Connection, Select, and_, bindparam, delete, insert, select, update
 
-from langchain_hindsight.outbox.batching import Batch, Entry, Item, Unit, operation_id, plan
+from langchain_hindsight.outbox.batching import (
+    NAMESPACE,
+    Batch,
+    Entry,
+    Item,
+    Unit,
+    operation_id,
+    plan,
+)
 from langchain_hindsight.outbox.leases import Lane, is_due
 from langchain_hindsight.outbox.schema import (
     ACCEPTED,
@@ -150,6 +159,9 @@ def load(connection: Connection, bank_id: str, operation: str) -> Batch:
 def record(connection: Connection, lane: Lane, items: Sequence[Item], failures: int = 0) -> Batch:
     """Record a request and its members, before it is sent."""
     operation = operation_id(lane.home, lane.bank_id, items)
+    while connection.execute(_find_batch(operation)).first() is not None:
+        # The same members once more: written anew at another address, and moved here again.
+        operation = str(uuid5(NAMESPACE, f"{operation} again"))
     count = sum(len(item.entries) for item in items)
     connection.execute(
         insert(batches).values(
@@ -168,6 +180,10 @@ def record(connection: Connection, lane: Lane, items: Sequence[Item], failures: 
         [{"entry": entry.id, "into": item.document} for item in items for entry in item.entries],
     )
     return Batch(operation, lane.bank_id, tuple(items))
+
+
+def _find_batch(operation: str) -> Select[tuple[str]]:
+    return select(batches.c.operation_id).where(batches.c.operation_id == operation)
 
 
 def halve(connection: Connection, lane: Lane, batch: Batch, failures: int = 0) -> None:

@@ -56,6 +56,7 @@ def drafts(transcript):
                 payload=payload(transcript.line(index).said),
             )
             for index in indexes
+            if transcript.line(index)
         ]
 
     return at
@@ -347,6 +348,25 @@ def test_a_conversation_whose_bank_was_given_to_another_server_goes_on_at_its_ow
     assert contents(store) == ["q", "a", "q2", "a2", "q3", "a3"]
     store.readdress("http://other.example", SERVER)
     assert retain(store, said("q", "a", "q2", "a2", "q3", "a3")) == 0
+
+
+def test_a_conversation_that_is_moved_twice_is_delivered(store):
+    retain(store, said("q", "a"))
+    assert contents(store) == ["q", "a"]
+    store.readdress(SERVER, "http://other.example")
+    assert retain(store, said("q", "a")) == 2
+    store.readdress(SERVER, "http://other.example")
+    assert contents(store, server="http://other.example") == ["q", "a"]
+    assert store.counts("http://other.example").waiting == 0
+
+
+def test_a_turn_of_which_one_message_says_nothing_any_more_goes_out_without_it(store):
+    retain(store, said("q", "a"))
+    assert contents(store, unit="turn") == ["q\n\na"]
+    edited = [HumanMessage("q, again", id="id-q"), AIMessage("", id="id-a"), *said("q2", "a2")]
+    assert retain(store, edited) == 3
+    assert retain(store, edited) == 0
+    assert contents(store, unit="turn") == ["q, again", "q2\n\na2"]
 
 
 def test_a_conversation_is_not_taken_for_another_of_an_outbox_that_was_made_anew(tmp_path):
