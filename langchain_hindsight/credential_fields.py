@@ -10,6 +10,7 @@ Promises: only the value is masked, the name stays; code that merely handles a c
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 
@@ -33,8 +34,9 @@ from langchain_hindsight.credential_values import (
 _WORDS = {
     "password": r"pass(?:words?|wds?|phrases?|codes?|worts?)?|pwd|pswd|psw|pw|psk"
     r"|(?:store|key)pass(?:word|phrase)?|kennwort"
-    r"|contrase(?:ñ|n)a|senha|mot de passe|identified by|requirepass|парол[ья]"
-    r"|密码|密碼|口令|パスワード|비밀번호",
+    r"|contrase(?:ñ|n)a|senha|palavra-passe|mot de passe|parola|wachtwoord|lösenord|adgangskode"
+    r"|salasana|jelszó|hasło|heslo|şifre|mật khẩu|kata sandi|парол[ья]|κωδικός|סיסמה|كلمة المرور"
+    r"|पासवर्ड|รหัสผ่าน|密码|密碼|口令|パスワード|비밀번호|identified by|requirepass",
     "key": r"key",
     "token": r"token|jwt|github_pat|gitlab_pat|azure_pat|devops_pat|access_pat",
     "secret": r"secret|credentials?|creds?|凭证|凭据|密钥|秘钥|令牌"
@@ -85,10 +87,11 @@ _TAIL = re.compile(
       ) \*{{0,2}}
     | (?P<is>
           (?: [ ](?:for|of|to|on|in|at) (?:[ ][A-Za-z0-9_.-]{{1,32}}){{1,4}}? )?
-          (?: ['’]s[ ] | [ \t]{{1,4}} (?:is|was|to|are|es|est|ist|=) [ \t:]{{1,4}} )
+          (?: ['’]s[ ] | [ \t]{{1,4}} (?:is|was|to|are|es|est|ist|lautet|è|é|är|er|jest|là|هي|=)
+            [ \t:]{{1,4}} )
         | [ \t]{{0,4}} (?:为|是|は|は、) [ \t:：]{{0,4}}
       )
-    | (?P<xml> > ) (?! [ \t]*< )
+    | (?P<xml> (?: </t[dh]> (?:[ \t]|{_BREAK}){{0,40}} <t[dh][^<>]{{0,80}} )? > ) (?! [ \t]*< )
     | (?P<entry> (?: ,? (?:[ \t]|{_BREAK}){{1,40}} | , )
         (?:[a-z]{{1,16}}=["'][^"'<>\r\n]{{0,40}}["'][ \t]{{1,4}}){{0,3}}
         \\{{0,7}}["']? (?:parameter)?val(?:ue)? \\{{0,7}}["']? {_SPACE} [:=]
@@ -141,6 +144,8 @@ _LONG = 128
 # `credentials: user:password`.
 _PAIR = re.compile(r"[^\s:]{1,64}:\S{1,128}")
 
+_COMPARES = frozenset(("==", "===", "!=", "!=="))
+
 _DEFINES = re.compile(r"(?i)(?:define|env|set|add|put|password|with)\w*\(?[^(,\n]{0,40}\Z")
 
 _TYPE_NAME = re.compile(r"[A-Z][A-Za-z0-9]*[a-z]{3,}[A-Z][A-Za-z0-9]*[a-z]")
@@ -157,6 +162,26 @@ _OTHER_KEYS = re.compile(
     r"(?i)(?:cache|primary|foreign|sort|partition|row|index|lookup|group|registry|public|hot|dict|map|object"
     r"|dedup|dedupe|routing|composite|unique|i18n|translation|message|config|feature|storage|s3)_$"
 )
+
+
+# `api_keys: ["x", "y"]`, `API_KEYS=x,y`, and a list of lines: each is judged by itself.
+_LIST = re.compile(
+    rf"""(?x)
+    (?: (?<=s) | s) \\{{0,7}}["'`]? {_SPACE} [:=] {_SPACE}
+    (?P<items> \[ [^\[\]]{{1,2048}} \]
+      | (?: (?:\r?\n|\\n) [ \t]{{0,40}} -[ \t] [^\r\n\\]{{1,256}} ){{1,32}}
+      | [^\s,\[\]"']{{1,256}} (?: ,[ ]? [^\s,\[\]"']{{1,256}} ){{1,32}} )
+    """,
+    re.IGNORECASE,
+)
+
+_ITEM = re.compile(r"""[^\s,"'`\[\]\\]{6,512}""")
+
+_PASSES = re.compile(
+    r"(?i)(?:boarding|bus|train|rail|day|season|ski|lift|press|visitor|guest|backstage|hall|museum"
+    r"|parking|mountain|travel|weekend|monthly|annual|first|second|next|last|forward)[ _-]\Z"
+)
+"""What a pass is that opens no account."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +224,18 @@ def kind_of_name(name: str) -> str | None:
     return None
 
 
+def kind_of_item(name: str, said: str) -> str | None:
+    """The kind of credential that a text is in a list of this name, or `None` for any other text.
+
+    Args:
+        name: A key of a mapping in the plural, such as `apiKeys` or `tokens`.
+        said: One text of its list.
+    """
+    kind = kind_of_name(name.removesuffix("s").removesuffix("S"))
+    group = next((group for group, named in _KINDS.items() if named == kind), None)
+    return kind if group is not None and _is_listed(group, said) else None
+
+
 _KINDS = {
     "password": "password",
     "key": "api-key",
@@ -226,6 +263,8 @@ def _group(text: str, core: re.Match[str]) -> str | None:
     if word in _NEED_A_BOUNDARY and left.isalpha() and left.isascii():
         camel = text[start].isupper() and left.islower()
         return _group_of(word) if camel else None
+    if word == "pass" and _PASSES.search(text, max(0, start - 12), start):
+        return None
     if word == "key":
         window = text[max(0, start - 24) : start].lower()
         if window[-1:] in ("_", "-", ".", " "):
@@ -246,10 +285,17 @@ def _group_of(word: str) -> str:
 def mask_fields(text: str) -> str:
     """Mask every credential in `text` that is known by the name before it."""
     parts: list[str] = []
-    kept = at = 0
+    kept = at = looked_at = 0
     for core in _CORE.finditer(lowered(text)):
         if core.start() < at or not (group := _group(text, core)):
             continue
+        if core.start() >= looked_at and (several := _LIST.match(text, core.end())):
+            looked_at = several.end()
+            for item in _credentials_in(group, several):
+                parts += text[kept : item.start()], marker(_KINDS[group])
+                kept = at = item.end()
+            if core.start() < at:
+                continue
         tail = _TAIL.match(text, core.end())
         if not tail or (tail["space"] and not _may_be_argument(text, core.start(), tail.end())):
             continue
@@ -266,6 +312,19 @@ def mask_fields(text: str) -> str:
             at = value.end
         # A short one may be the next field's name: `token: password: …`.
     return "".join(parts) + text[kept:] if parts else text
+
+
+def _credentials_in(group: str, several: re.Match[str]) -> Iterator[re.Match[str]]:
+    """The credentials in a list of them, which is more often one of words or of numbers."""
+    for item in _ITEM.finditer(several.string, *several.span("items")):
+        if _is_listed(group, item[0]):
+            yield item
+
+
+def _is_listed(group: str, said: str) -> bool:
+    if is_placeholder(said) or is_code(said) or MARKER.search(said):
+        return False
+    return is_tough(said) if group == "password" else is_opaque(said, 12)
 
 
 def _may_be_argument(text: str, start: int, end: int) -> bool:
@@ -399,7 +458,9 @@ def _is_assigned(field: _Field, value: _Value, said: str) -> bool:  # noqa: PLR0
     alone = _LINE.match(field.text, value.end) is not None
     if _is_constant(field) and alone:
         return _is_constants_value(field.group, said)
-    if is_code(said):
+    if is_code(said) or (said[0] in "?+" and _opens_brace(field)):
+        return False
+    if (op in _COMPARES and not is_opaque(said)) or (op == "|" and is_technical(said)):
         return False
     if ("\n" in gap or "\\" in gap) and not (
         alone and ("```" in gap or is_tough(said) or gap.lstrip().startswith(("|", ">")))
@@ -414,6 +475,12 @@ def _is_assigned(field: _Field, value: _Value, said: str) -> bool:  # noqa: PLR0
     if op in ("->", "→", "|") or not alone or said.isdigit():
         return False
     return len(said) >= 4 and not is_name(said)  # noqa: PLR2004 - shorter ones are words
+
+
+def _opens_brace(field: _Field) -> bool:
+    """Whether this is `${NAME:?…`, which tells what to say where there is none."""
+    first = field.start - len(field.before)
+    return field.text[max(0, first - 1) : first] == "{"
 
 
 def _is_assigned_key(field: _Field, said: str) -> bool:

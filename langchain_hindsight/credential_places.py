@@ -58,7 +58,8 @@ _LOGIN = re.compile(
     r"""(?ix)
     (?P<name>
       (?: (?<![A-Za-z])auth[\x20]?=[\x20]?\( | [a-z]{1,24}auth\( | \.(?:auth|login)\( )
-      [\x20]? \\{0,7}["'][^"'\r\n\\]{1,64}\\{0,7}["'],[\x20]? \\{0,7}["'] )
+      [\x20]? \\{0,7}["'][^"'\r\n\\]{1,64}\\{0,7}["'],[\x20]? \\{0,7}["']
+    | ["'](?:-u|--user)\\{0,7}["'],[\x20]? \\{0,7}["'][^"':\s\\]{1,64}: )
     (?P<value> [^"'\r\n\\]{3,128} ) (?P<quote> \\{0,7}["'] )
     """
 )
@@ -108,7 +109,14 @@ _ARGUMENT_WORDS: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
     (_CREDENTIALS, ("%3d", "new string(", *_ELSE, *_PROMISES)),
     (_CODES, ("one-time ", "verification ", "security ", "2fa ", "otp ", "login code", "login p")),
 )
-_LOGIN_WORDS = ("auth=", "auth =", "auth(", "login(")
+_USER_FLAGS = ("-u", "--user")
+_LOGIN_WORDS = (
+    "auth=",
+    "auth =",
+    "auth(",
+    "login(",
+    *(f"{q}{u}" for q in "\"'" for u in _USER_FLAGS),
+)
 _COLUMNS = re.compile(r":[0-9]{2,5}:[\w*-]{1,64}:")
 
 # A value that stands before its name, as in a list of variables whose keys are in another order.
@@ -151,26 +159,32 @@ _COMMANDS = re.compile(
       (?:\.exe)?(?=[\x20\t])"""
 )
 
+# Up to the next command, over what is quoted and over the end of a line that goes on.
+_REST_OF_COMMAND = re.compile(
+    r"""(?x) (?: \\\r?\n | "[^"\r\n]{0,200}+" | '[^'\r\n]{0,200}+' | [^|;&\n] ){0,400}+"""
+)
+
 _FLAGS = {
-    "glued": re.compile(r"""[ \t]-p(?P<q>["']?)(?P<value>[^\s"'\\]{2,256})"""),
-    "-p": re.compile(r"""[ \t]-[pP][ \t]?(?P<q>\\?["']?)(?P<value>[^\s"'\\-][^\s"'\\]{2,256})"""),
-    "-a": re.compile(r"""[ \t]-a[ \t](?P<q>\\?["']?)(?P<value>[^\s"'\\-][^\s"'\\]{2,256})"""),
-    "-w": re.compile(r"""[ \t]-w[ \t]?(?P<q>\\?["']?)(?P<value>[^\s"'\\-][^\s"'\\]{2,256})"""),
+    "glued": re.compile(r"""[ \t\n]-p(?P<q>["']?)(?P<value>[^\s"'\\]{2,256})"""),
+    "-p": re.compile(r"""[ \t\n]-[pP][ \t]?(?P<q>\\?["']?)(?P<value>[^\s"'\\-][^\s"'\\]{2,256})"""),
+    "-P": re.compile(r"""[ \t\n]-P[ \t]?(?P<q>\\?["']?)(?P<value>[^\s"'\\-][^\s"'\\]{2,256})"""),
+    "-a": re.compile(r"""[ \t\n]-a[ \t](?P<q>\\?["']?)(?P<value>[^\s"'\\-][^\s"'\\]{2,256})"""),
+    "-w": re.compile(r"""[ \t\n]-w[ \t]?(?P<q>\\?["']?)(?P<value>[^\s"'\\-][^\s"'\\]{2,256})"""),
     "-u": re.compile(
-        r"""[ \t](?:-[a-zA-Z]{0,6}u|--user|--proxy-user|-a|--auth)[ \t=]{0,2}"""
+        r"""[ \t\n](?:-[a-zA-Z]{0,6}u|--user|--proxy-user|-a|--auth)[ \t=]{0,2}"""
         r"""(?P<q>\\?["']?)[^\s:"'\\-][^\s:"'\\]{0,128}:(?P<value>[^\s"'\\]{1,256})"""
     ),
     "-U": re.compile(
-        r"""[ \t]-U[ \t]?(?P<q>\\?["']?)[^\s%"']{1,128}%(?P<value>[^\s"'\\]{1,256})"""
+        r"""[ \t\n]-U[ \t]?(?P<q>\\?["']?)[^\s%"']{1,128}%(?P<value>[^\s"'\\]{1,256})"""
     ),
 }
 
-_ANY_FLAG = re.compile(r"[ \t]-(?:[pPawU]|[A-Za-z]{0,6}u|-(?:user|proxy-user|auth))")
+_ANY_FLAG = re.compile(r"[ \t\n]-(?:[pPawU]|[A-Za-z]{0,6}u|-(?:user|proxy-user|auth))")
 
 _FLAG_OF = {
     "mysql": "glued", "mysqldump": "glued", "mysqladmin": "glued", "mysqlimport": "glued",
     "mariadb": "glued", "mariadb-dump": "glued", "7z": "glued", "redis-cli": "-a", "curl": "-u",
-    "wget": "-u", "http": "-u", "ldapsearch": "-w", "smbclient": "-U",
+    "wget": "-u", "http": "-u", "ldapsearch": "-w", "smbclient": "-U", "zip": "-P", "unzip": "-P",
 }  # fmt: skip
 
 _NEEDS_LOGIN = frozenset(("docker", "podman", "helm", "cf", "az", "skopeo", "buildah", "oc"))
@@ -291,7 +305,7 @@ def _mask_commands(text: str) -> str:
     kept = at = 0
     while command := _COMMANDS.search(text, at):
         at = command.end()
-        line = re.compile(r"[^|;&\n]{0,400}").match(text, at)
+        line = _REST_OF_COMMAND.match(text, at)
         stop = line.end() if line else at
         name = command["command"]
         if name in _NEEDS_LOGIN and "login" not in text[at:stop]:
@@ -340,7 +354,7 @@ def mask_places(text: str) -> str:
     if "authorization" in low or "bearer" in low or "basic " in low:
         text = _HEADER.sub(_masked_header, text)
         text = _BEARER.sub(_masked_bearer, text)
-    if "auth" in low or "login(" in low:
+    if "auth" in low or "login(" in low or "-u" in low:
         text = _mask_lines(text, _LOGIN_WORDS, _LOGIN, _masked_login)
     if "cookie" in low:
         text = _mask_lines(text, ("cookie",), _COOKIE, _masked_cookie)
@@ -352,7 +366,7 @@ def mask_places(text: str) -> str:
         text = _mask_lines(text, words, _ARGUMENT, _masked_argument)
     if "val" in low and ("name" in low or "key" in low):
         text = _VALUE_FIRST.sub(_masked_value_first, text)
-    if " -" in text and _ANY_FLAG.search(text):
+    if "-" in text and _ANY_FLAG.search(text):
         text = _mask_commands(text)
     return text
 

@@ -19,7 +19,7 @@ from langchain_hindsight.credential_values import (
     is_template,
     marker,
 )
-from langchain_hindsight.private_keys import mask_private_keys
+from langchain_hindsight.private_keys import SIGNS_OF_A_KEY, mask_private_keys
 
 # What may stand before a token: no letter or digit, unless it ends an escape (`\n`, `\u4e3a`,
 # `%3D`) or a terminal color code, as in the JSON of tool-call arguments, a URL or a pasted log.
@@ -58,6 +58,16 @@ _PREFIXED: tuple[tuple[str, str, str, int, int], ...] = (
     ("groq-key", "gsk_", _WORD, 16, 52),
     ("xai-key", "xai-", _WORD, 20, 80),
     ("perplexity-key", "pplx-", _WORD, 16, 48),
+    ("nvidia-key", "nvapi-", _URL64, 40, 64),
+    ("cerebras-key", "csk-", _WORD, 40, 48),
+    ("fireworks-key", "fw_", _WORD, 22, 24),
+    ("together-key", "tgp_v1_", _URL64, 24, 43),
+    ("jina-key", "jina_", _URL64, 40, 60),
+    ("voyage-key", "pa-", _URL64, 40, 43),
+    ("elevenlabs-key", "sk_", "a-f0-9", 40, 48),
+    ("firecrawl-key", "fc-", "a-f0-9", 32, 32),
+    ("e2b-key", "e2b_", "a-f0-9", 40, 40),
+    ("posthog-key", "phx_", _WORD, 32, 43),
     ("tavily-key", "tvly-", _URL64, 16, 41),
     ("pinecone-key", "pcsk_", _SNAKE, 20, 70),
     ("replicate-token", "r8_", _WORD, 16, 37),
@@ -101,6 +111,9 @@ _PREFIXED: tuple[tuple[str, str, str, int, int], ...] = (
     ("cloudflare-token", "cfut_ cfat_ cfk_ v1.0-", _URL64, 24, 50),
     ("databricks-token", "dapi", "a-f0-9-", 32, 34),
     ("linear-key", "lin_api_ lin_oauth_ lin_wh_", _WORD, 16, 40),
+    ("neon-key", "napi_", _WORD, 40, 64),
+    ("aiven-password", "AVNS_", _URL64, 16, 19),
+    ("mercadopago-token", "APP_USR-", "a-f0-9-", 50, 64),
     ("supabase-key", "sbp_ sb_secret_ sbp_oauth_", _URL64, 16, 40),
     ("notion-token", "ntn_ secret_", _WORD, 20, 46),
     ("figma-token", "figd_ figu_ figo_ figdr_ figur_ figor_ figoh_", _URL64, 16, 40),
@@ -324,7 +337,7 @@ def _has_both(body: str) -> bool:
 
 def mask_tokens(text: str) -> str:
     """Mask every credential in `text` that is known by its own shape."""
-    if "-----" in text or "---- BEGIN" in text or "PuTTY-User-Key" in text:
+    if any(sign in text for sign in SIGNS_OF_A_KEY):
         text = mask_private_keys(text)
     if "eyJ" in text:
         text = _mask_bodies(text, _JWT, _is_jwt)
@@ -418,4 +431,6 @@ _JWT = _Prefixed(
 
 def _is_jwt(body: str) -> bool:
     parts = body.split(".", 5)
+    if len(parts) == 5 and not parts[1]:  # noqa: PLR2004 - an encrypted one may hold no key
+        del parts[1]
     return len(parts) >= 2 and len(parts[0]) >= 8 and len(parts[1]) >= 8  # noqa: PLR2004 - "{}" is 4

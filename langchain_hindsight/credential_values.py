@@ -37,6 +37,7 @@ _NO_CREDENTIAL = re.compile(
       (?:https?|file)://.*  # judged as a URL
     | \$\{.* | \$\(.* | \$[A-Za-z_]\w* | \{\{?.* | %[A-Za-z_(].* | %[sd] | <.* | \#\{.*  # templates
     | \#[0-9a-f]{3,8}  # a color
+    | \d{1,3}[.:]\d{1,2}[a-z%]{1,3}  # a size, a time of day
     | @@?\w+@? | !\w+.* | \*[A-Za-z_]\w* | [*•·x.…_-]+ | \[.* | \(.* | &.* | \?+ | :\w+
     | (?:none|null|nil|undefined|true|false|yes|no|on|off|required|optional|str|string|bytes|
       char|text|number|int|integer|bool|boolean|object|any|auto|default|empty|blank|unset|
@@ -82,8 +83,8 @@ PROSE = re.compile(
 )
 
 _TECHNICAL = re.compile(
-    r"(?i)(?:base\d+|sha-?\d+|md5|oauth-?\d?|utf-?\d+|bcrypt|s?crypt|argon2\w*|pbkdf2\w*|[ehrp]s\d{3}"
-    r"|x\.?509|rsa-?\d*|aes-?\d*|ed25519|http/?\d|oidc|saml\d?|ntlmv?\d?|v\d+|\d+-?\w{0,12}"
+    r"(?i)(?:base\d+|sha-?\d+(?:sum)?|md5(?:sum)?|ecdsa\w*|ssh|oauth-?\d?|utf-?\d+|bcrypt|s?crypt|argon2\w*|pbkdf2\w*|[ehrp]s\d{3}"
+    r"|x\.?509|rsa-?\d*|aes-?\d*|ed25519|http/?\d|oidc|saml\d?|ntlmv?\d?|v\d+|\d+-?\w{0,12}|\d+[.:]\d+[a-z]{0,3}"
     r"|[a-z]+\d?-(?:byte|bit|char|digit)s?)"
     r"(?:[-_.,/:][a-z0-9]*)*"
 )

@@ -1,10 +1,11 @@
-"""Private keys in PEM and PuTTY form: whole, on one line, quoted, in JSON, or cut off.
+"""Private keys in PEM and PuTTY form: whole, on one line, quoted, in JSON, in base64, or cut off.
 
 Promises: a key is found by its data and not by talk of one; linear time.
 """
 
 from __future__ import annotations
 
+import base64
 import re
 
 from langchain_hindsight.credential_values import marker
@@ -34,12 +35,21 @@ _LINES_BEFORE = re.compile(
     (?: [A-Za-z0-9+/=]{16,}+ (?: [\s>|] | [nr]\\+ | A0% )*+ )+"""
 )
 
+# A whole PEM in base64, as Kubernetes keeps it: `-----BEGIN `.
+_IN_BASE64 = re.compile(r"LS0tLS1CRUdJTi[A-Za-z0-9+/=]{40,}+")
+_LABEL_IN_BASE64 = 52  # four signs are three bytes
+
+SIGNS_OF_A_KEY = ("-----", "---- BEGIN", "PuTTY-User-Key", "LS0tLS1CRUdJTi")
+"""What stands in every text that holds one."""
+
 # What a cut-off key may have left before its end: enough for RSA with 8,192 bits.
 _LONGEST_REST = 8_192
 
 
 def mask_private_keys(text: str) -> str:
     """Mask every private key in `text`, from its first line to its last."""
+    if "LS0tLS1CRUdJTi" in text:
+        text = _IN_BASE64.sub(_masked_base64, text)
     parts: list[str] = []
     kept = at = 0
     end = _END.search(text)
@@ -54,6 +64,12 @@ def mask_private_keys(text: str) -> str:
         parts += text[kept : begin.start()], marker("private-key")
         kept = at = stop
     return _mask_headless_keys("".join(parts) + text[kept:] if parts else text)
+
+
+def _masked_base64(match: re.Match[str]) -> str:
+    """A key's marker; a certificate, which begins alike, as it was."""
+    first = base64.b64decode(match[0][:_LABEL_IN_BASE64])
+    return marker("private-key") if b"PRIVATE KEY" in first else match[0]
 
 
 def _end_of_key(text: str, start: int, end: re.Match[str] | None) -> int | None:

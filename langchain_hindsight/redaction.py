@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from langchain_hindsight.credential_fields import kind_of_name, mask_fields
+from langchain_hindsight.credential_fields import kind_of_item, kind_of_name, mask_fields
 from langchain_hindsight.credential_places import mask_places
 from langchain_hindsight.credential_tokens import mask_tokens
 from langchain_hindsight.credential_values import MARKER, is_empty_form, marker
@@ -21,7 +21,7 @@ _DEEPEST = 200
 _HEADER_NAMES = frozenset(
     ("authorization", "proxy-authorization", "cookie", "set-cookie", "x-api-key", "x-auth-token")
 )
-_NAME_KEYS = frozenset(("name", "key", "parameterkey"))
+_NAME_KEYS = frozenset(("name", "key", "variable", "parameterkey"))
 _VALUE_KEYS = frozenset(("value", "val", "parametervalue"))
 
 
@@ -67,7 +67,7 @@ def _redacted(value: Any, kind: str | None, depth: int) -> Any:  # noqa: ANN401 
         return _redacted_mapping(value, kind, depth)
     if isinstance(value, list | tuple | set | frozenset):
         return _redacted_items(value, kind, depth)
-    if kind is not None and isinstance(value, int | float) and not isinstance(value, bool):
+    if kind is not None and isinstance(value, int | float | bytes) and not isinstance(value, bool):
         return marker(kind)
     return value
 
@@ -101,8 +101,21 @@ def _redacted_mapping(value: Mapping[Any, Any], kind: str | None, depth: int) ->
             if isinstance(item, Mapping) and _is_schema(item):
                 inner = None
         safe = redact(key) if isinstance(key, str) else key
-        masked[_unused(masked, safe)] = _redacted(item, inner, depth + 1)
+        given = item if inner or not isinstance(item, list | tuple) else _without_listed(key, item)
+        masked[_unused(masked, safe)] = _redacted(given, inner, depth + 1)
     return masked
+
+
+def _without_listed(name: object, items: Sequence[Any]) -> Sequence[Any]:
+    """A list with what its name calls credentials masked: `api_keys`, and `auth` of two."""
+    if not isinstance(name, str):
+        return items
+    if name.lower() == "auth" and len(items) == 2 and isinstance(items[1], str):  # noqa: PLR2004 - a user's name and password
+        return [items[0], _redacted_text(items[1], "password")]
+    kinds = [kind_of_item(name, item) if isinstance(item, str) else None for item in items]
+    if not any(kinds):
+        return items
+    return [item if kind is None else marker(kind) for item, kind in zip(items, kinds, strict=True)]
 
 
 def _kind_of_entry(value: Mapping[Any, Any]) -> str | None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from base64 import b64encode
 from collections import namedtuple
 from random import Random
 from time import process_time
@@ -122,6 +123,76 @@ def test_what_stands_around_a_credential_stays():
 )
 def test_a_marker_names_the_kind_and_takes_the_place_of_the_value_alone(text, expected):
     assert redact(text) == expected
+
+
+_ONE, _OTHER = _token("github-classic", 1)[4:36], _token("github-classic", 2)[4:36]
+_PEM = "-----BEGIN {0}-----\n" + 20 * _ONE + "\n-----END {0}-----\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "secrets"),
+    [
+        ("curl https://x.example/a \\\n  -u bob:Heron42! -X POST", ["Heron42!"]),
+        ("curl \\\n-u bob:Heron42! https://x.example", ["Heron42!"]),
+        ('curl "https://x.example/?a=1&b=2" -u bob:Heron42!', ["Heron42!"]),
+        ("curl 'https://x.example/?a=1;b=2|3' --user 'bob:Heron42!'", ["Heron42!"]),
+        ('["curl", "-u", "bob:Heron42!", "https://x.example"]', ["Heron42!"]),
+        ("run(['curl','--user','bob:Heron42!'])", ["Heron42!"]),
+        (f'"api_keys": ["{_ONE}", "{_OTHER}"]', [_ONE, _OTHER]),
+        (f"tokens: [{_ONE}, {_OTHER}]", [_ONE, _OTHER]),
+        (f"secrets:\n- {_ONE}\n- {_OTHER}\n", [_ONE, _OTHER]),
+        (f"API_KEYS={_ONE},{_OTHER}", [_ONE, _OTHER]),
+        ("passwords: Heron42!, Gravel77!", ["Heron42!", "Gravel77!"]),
+        (
+            f"client-key-data: {b64encode(_PEM.format('EC PRIVATE KEY').encode()).decode()}",
+            ["LS0tLS1CRUdJTiBFQ"],
+        ),
+        (f"eyJ{_ONE}..{_ONE[:16]}.{_OTHER}.{_ONE[:22]}", [_OTHER]),
+        ("<td>password</td><td>Heron42!</td>", ["Heron42!"]),
+        ("mijn wachtwoord is Heron42!", ["Heron42!"]),
+        ("moje hasło to Heron42!", ["Heron42!"]),
+        ("mật khẩu là Heron42!", ["Heron42!"]),
+        ("كلمة المرور: Heron42!", ["Heron42!"]),
+    ],
+)
+def test_a_credential_is_found_in_a_list_a_long_command_a_table_and_other_languages(text, secrets):
+    masked = redact(text)
+    assert [secret for secret in secrets if secret in masked] == []
+    assert redact(masked) == masked
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"client-certificate-data: {b64encode(_PEM.format('CERTIFICATE').encode()).decode()}",
+        *("boarding pass: LH1234", "pw: 3.2cm", "Pass: 2:30pm", "host key: ecdsa-sha2-nistp256"),
+        *("echo $TOKEN | sha256sum", "if (password === confirm2) {", "${DB_PASSWORD:?missing}"),
+        *("unzip -p archive.zip file", "tokens: [128, 256]", "secrets: [db, api]"),
+        *('cookies: ["session", "theme"]', "passwords: at least 12 characters"),
+        *('tokens: ["hello", "world2"]', "jina_embeddings_v3 is a model", "hasło jest wymagane"),
+        *("napi_create_string_utf8 is called", "the fw_version_2024 is new", "api_keys: list[str]"),
+    ],
+)
+def test_what_only_looks_like_such_a_credential_stays(text):
+    assert redact(text) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ({"api_keys": [_ONE, "main"]}, {"api_keys": ["[redacted:api-key]", "main"]}),
+        ({"tokens": [_ONE, 12]}, {"tokens": ["[redacted:token]", 12]}),
+        ({"tokens": ["hello", "world"]}, {"tokens": ["hello", "world"]}),
+        ({"auth": ["bob", "heron"]}, {"auth": ["bob", "[redacted:password]"]}),
+        ({"password": b"heron"}, {"password": "[redacted:password]"}),
+        (
+            {"variable": "DB_PASSWORD", "value": "heron"},
+            {"variable": "DB_PASSWORD", "value": "[redacted:password]"},
+        ),
+    ],
+)
+def test_what_a_list_or_an_entry_holds_is_known_by_its_name(value, expected):
+    assert redact_value(value) == expected
 
 
 @pytest.mark.parametrize("depth", range(4))
@@ -361,6 +432,15 @@ _REPEATED = [
         "a:11:b:c:",
         "token you gave me, ",
     ),
+    *(
+        "tokens=a,",
+        "secrets: [",
+        "secrets: [a, ",
+        "tokens:\n- a",
+        "API_KEYS=a1b2c3d4e5f6,",
+        "keyss",
+    ),
+    *('["-u", "a', 'curl "', "curl '\n", "curl \\\n", "curl 'a' ", "LS0tLS1CRUdJTi", "</td><td>"),
 ]
 
 
