@@ -14,7 +14,14 @@ from sqlalchemy.exc import IntegrityError
 
 from langchain_hindsight.errors import HindsightError
 from langchain_hindsight.outbox.edits import Edit, edits_of
-from langchain_hindsight.outbox.known_thread import FIND_THREAD, KnownLane, KnownThread, find_lane
+from langchain_hindsight.outbox.known_thread import (
+    FIND_THREAD,
+    KnownLane,
+    KnownThread,
+    another_ledger,
+    find_lane,
+    is_taken,
+)
 from langchain_hindsight.outbox.ledger import News, whats_new
 from langchain_hindsight.outbox.recent import RecentThread, newest
 from langchain_hindsight.outbox.room import Room, take_room
@@ -264,11 +271,8 @@ def _lane(connection: Connection, scope: Scope) -> KnownLane:
     found = find_lane(connection, scope)
     if found is not None:
         return found
-    ledger = None
-    gone = select(lanes.c.id).where(lanes.c.ledger == scope.server, lanes.c.bank == scope.bank_id)
-    if connection.execute(gone.limit(1)).first() is not None:
-        # What was known here went to another address with its bank, and keeps its name there.
-        ledger = f"{scope.server} {uuid4().hex}"
+    # What was known here and went to another address keeps its name there.
+    ledger = another_ledger(scope.server) if is_taken(connection, scope) else None
     values = {"server": scope.server, "bank": scope.bank_id, "ledger": ledger}
     made = connection.execute(insert(lanes).values(values))
     return KnownLane(_key(made), ledger)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
+from uuid import uuid4
 
-from sqlalchemy import Connection, Select, bindparam, select
+from sqlalchemy import Connection, Select, bindparam, or_, select
 
 from langchain_hindsight.outbox.ledger import Known
 from langchain_hindsight.outbox.schema import WITHHELD, entries, lanes, threads
@@ -79,6 +80,23 @@ class KnownLane:
 
     id: int
     ledger: str | None
+
+
+def another_ledger(known_as: str) -> str:
+    """A name for what begins anew where conversations were known by one and went elsewhere.
+
+    It begins with the address where they were known first, as `is_taken` wants it, for ever.
+    """
+    return f"{known_as.partition(' ')[0]} {uuid4().hex}"
+
+
+def is_taken(connection: Connection, scope: Scope) -> bool:
+    """Whether conversations that were first known at a scope's address are elsewhere by now."""
+    other = lanes.c.ledger.startswith(f"{scope.server} ", autoescape=True)
+    query = select(lanes.c.id).where(
+        lanes.c.bank == scope.bank_id, or_(lanes.c.ledger == scope.server, other)
+    )
+    return connection.execute(query.limit(1)).first() is not None
 
 
 def find_lane(connection: Connection, scope: Scope) -> KnownLane | None:

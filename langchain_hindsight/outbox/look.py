@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import Connection, and_, func, select
+from sqlalchemy import Connection, and_, exists, func, select
 
 from langchain_hindsight.outbox.schema import (
     BATCHED,
@@ -97,7 +97,8 @@ def entry(connection: Connection, entry_id: int) -> Listed | None:
 
 def addresses(connection: Connection) -> list[str]:
     """Whom there are entries for."""
-    return list(connection.execute(select(lanes.c.server).distinct()).scalars())
+    used = exists().where(entries.c.lane == lanes.c.id)
+    return list(connection.execute(select(lanes.c.server).where(used).distinct()).scalars())
 
 
 def _listed(row: Any) -> Listed:  # noqa: ANN401 - a row

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from typing import Any
 
-from sqlalchemy import Connection, and_, delete, exists, func, or_, select, update
+from sqlalchemy import Connection, Row, and_, exists, func, or_, select, update
 
 from langchain_hindsight.errors import HindsightError
 from langchain_hindsight.outbox import leases
 from langchain_hindsight.outbox.address import server_in
+from langchain_hindsight.outbox.known_thread import another_ledger
 from langchain_hindsight.outbox.room import measure
 from langchain_hindsight.outbox.schema import (
     ACCEPTED,
@@ -30,6 +32,9 @@ from langchain_hindsight.outbox.schema import (
 
 _MOST_STRANGERS = 16
 """How many other addresses are looked into at the most."""
+
+_WELL = {"due": 0.0, "failures": 0, "paused": False, "error": None, "failed_at": None}
+"""A lane of which nothing bad is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,24 +136,30 @@ def move(connection: Connection, source: str, target: str) -> int:
             select(lanes.c.id).where(lanes.c.server == target, lanes.c.bank == row.bank)
         ).scalar()
         if there is None:
-            well = {"due": 0.0, "failures": 0, "paused": False, "error": None, "failed_at": None}
             connection.execute(
                 update(lanes)
                 .where(lanes.c.id == row.id)
-                .values(server=target, ledger=row.ledger or source, **well)
+                .values(server=target, ledger=row.ledger or source, **_WELL)
             )
         else:
-            _join(connection, row.id, int(there), row.delivered)
+            _join(connection, row, int(there))
     return count
 
 
-def _join(connection: Connection, source: int, target: int, delivered: int) -> None:
-    """Put a lane's entries into another; its conversations are known there as they went on."""
+def _join(connection: Connection, source: Row[Any], target: int) -> None:
+    """Put a lane's entries into another; its conversations are known there as they went on.
+
+    The empty lane stays, under a name of its own: a program that goes on there begins anew.
+    """
     for table in (entries, batches, threads):
-        connection.execute(update(table).where(table.c.lane == source).values(lane=target))
+        connection.execute(update(table).where(table.c.lane == source.id).values(lane=target))
     connection.execute(
         update(lanes)
         .where(lanes.c.id == target)
-        .values(delivered=lanes.c.delivered + delivered, due=0.0)
+        .values(delivered=lanes.c.delivered + source.delivered, due=0.0)
     )
-    connection.execute(delete(lanes).where(lanes.c.id == source))
+    connection.execute(
+        update(lanes)
+        .where(lanes.c.id == source.id)
+        .values(ledger=another_ledger(source.ledger or source.server), delivered=0, **_WELL)
+    )

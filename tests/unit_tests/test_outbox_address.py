@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 from scripted_server import ScriptedServer, failure
 from test_delivery import BANK, turn
@@ -104,6 +106,52 @@ def test_entries_given_an_address_where_there_are_some_already_join_them(store):
     assert store.readdress(SERVER, "http://new.example") == 2
     assert sorted(contents(store, server="http://new.example")) == ["a", "b", "x"]
     assert store.counts("http://new.example").other_servers == {}
+
+
+@pytest.mark.parametrize("knows", ["the same program", "another program"])
+@pytest.mark.parametrize("others", [(), ("http://new.example",), ("http://third.example",)])
+def test_a_program_that_goes_on_at_an_address_whose_entries_left_begins_anew(
+    store, tmp_path, others, knows
+):
+    for address in others:
+        retain(store, said("x"), server=address, thread="t2")
+    said_so_far = ["a", "b"]
+    retain(store, said(*said_so_far))
+    for number, target in enumerate(["http://new.example", "http://third.example"] * 2):
+        store.readdress(SERVER, target)
+        program = store if knows == "the same program" else open_store(tmp_path / "outbox.db")
+        for more in ("c", "d"):
+            said_so_far.append(f"{more}{number}")
+            assert retain(program, said(*said_so_far)) > 0
+            assert retain(program, said(*said_so_far)) == 0
+        if program is not store:
+            program.close()
+        waiting = store.counts(SERVER).waiting
+        assert waiting == len(said_so_far)
+    assert contents(store) == said_so_far
+
+
+def test_nothing_is_lost_in_whatever_order_addresses_are_moved_and_written_to(store):
+    addresses = [SERVER, "http://b.example", "http://c.example", "http://d.example"]
+    for seed in range(40):
+        random, bank = Random(seed), f"bank-{seed}"
+        conversation = [f"{seed}"]
+        for step in range(12):
+            source, target = random.sample(addresses, 2)
+            if random.random() < 0.5:
+                store.readdress(source, target)
+            conversation.append(f"{seed}-{step}")
+            assert retain(store, said(*conversation), server=source, bank=bank) > 0
+            assert retain(store, said(*conversation), server=source, bank=bank) == 0
+
+
+def test_an_address_whose_entries_all_left_is_nobodys(store):
+    retain(store, said("a"))
+    retain(store, said("b"), server="http://new.example", thread="t2")
+    store.readdress(SERVER, "http://new.example")
+    assert store.addresses() == ["http://new.example"]
+    assert store.counts("http://new.example").waiting == 2
+    assert store.claim(SERVER) == []
 
 
 def test_a_request_under_way_goes_along_as_it_was(store):
