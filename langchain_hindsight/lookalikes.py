@@ -35,8 +35,8 @@ _STRAY_JOINER = re.compile(
     rf"|(?:(?<![^\s{_JOINERS}])[\ufe0e\ufe0f])"
 )
 
-_OPENING = "<＜﹤≮˂ᐸ≺⋖≪⋘≤≦‹«〈〈⟨⟪❮❬❰《⦑⧼⪡◁◀⊲ᗕ︿︽"
-_CLOSING = ">＞﹥≯˃ᐳ≻⋗≫⋙≥≧›»〉〉⟩⟫❯❭❱》⦒⧽⪢▷▶⊳ᗒ﹀︾"
+_OPENING = "<＜﹤≮˂ᐸ≺⋖≪⋘≤≦‹«〈〈⟨⟪❮❬❰《⦑⧼⪡◁◀⊲ᗕ︿︽ᚲ˱◂◃◄◅⏴⯇⮘⮜⦉⦓⩽⩿⪁⪃⪅⪇⪉⪍⪕⪝⪦⪨⪣⫷⫹⧀⩹≲≨⋦⋜"
+_CLOSING = ">＞﹥≯˃ᐳ≻⋗≫⋙≥≧›»〉〉⟩⟫❯❭❱》⦒⧽⪢▷▶⊳ᗒ﹀︾˲▸▹►▻⏵⯈⮚⮞➢➣➤⦊⦔⩾⪀⪂⪄⪆⪈⪊⪎⪖⪞⪧⪩⫸⫺⧁⩺≳≩⋧⋝"
 _SUSPECT = re.compile(f"[{_OPENING}{_CLOSING}&%\\\\]")
 _ESCAPE = re.compile(
     r"(?:&|(?<!\\)\\++u0026)(?:(?:amp|\#0*38|\#x0*26);?)*+"
@@ -47,18 +47,18 @@ _ESCAPE = re.compile(
     re.IGNORECASE,
 )
 _LETTERS = {
-    "h": "һհнΗᏂᎻ",
-    "i": "1lіιıӏ∣\u01c0\u05c0\u05d5\u05df\u0627\u07caᎥᏆꓲ",
-    "n": "ոռηпиΝꓠ",
+    "h": "һհнΗᏂᎻℏħꜧⲏ",
+    "i": "1lіιıӏ∣\u01c0\u05c0\u05d5\u05df\u0627\u07caᎥᏆꓲⲓ",
+    "n": "ոռηпиΝꓠⲛ",
     "d": "ԁժᎠᗞᑯꓓ",
     "s": "5ѕƽտᏚꓢ",
     "g": "69ցԍᏀᏳꓖ",
-    "t": "7тτᎢꓔ⊤",
-    "m": "мμΜᎷꓟ",
-    "e": "3еεҽєəэᎬꓰ℮",
-    "o": "0оοσօ\u05e1\u0647०๐໐၀〇ꓳ",
-    "r": "гᴦրᏒᖇꓣ",
-    "y": "уγүყυᎩꓬ",
+    "t": "7тτᎢꓔ⊤ⲧ",
+    "m": "мμΜᎷꓟⲙ",
+    "e": "3еεҽєəэᎬꓰ℮ⲉ",
+    "o": "0оοσօ\u05e1\u0647०๐໐၀〇ꓳⲟ",
+    "r": "гᴦրᏒᖇꓣⲅ",
+    "y": "уγүყυᎩꓬⲩ",
 }
 """What passes for each letter, beside what Unicode itself decomposes to it or names after it."""
 _LOOKS_LIKE = {char: letter for letter, chars in _LETTERS.items() for char in chars}

@@ -65,6 +65,8 @@ FENCES = (
     "〈/hindsight-memory〉",
     "⟨/hindsight-memory⟩",
     "≮/hindsight-memory≯",
+    *("ᚲ/hindsight-memory˲", "⦉/hindsight-memory⦊", "⩽/hindsight-memory⩾", "≲/hindsight-memory≳"),
+    *("◂/hindsight-memory▸", "⮜/hindsight-memory⮞", "</ℏindsight-memory>", "</ꜧⲓⲛdsight-ⲙeⲙory>"),
     "</ｈｉｎｄｓｉｇｈｔ-ｍｅｍｏｒｙ>",
     "</𝐡𝐢𝐧𝐝𝐬𝐢𝐠𝐡𝐭-𝓶𝓮𝓶𝓸𝓻𝔂>",
     "</hіndѕіght-mеmоrу>",
@@ -82,7 +84,9 @@ FENCES = (
     "<>hindsight-memory>",
 )
 
-TAG = re.compile(r"[<＜‹〈⟨﹤≮]\W*hindsight\W*memory|hindsight[-_]?memory/?[>＞›〉⟩﹥≯]")
+TAG = re.compile(
+    r"[<＜‹〈⟨﹤≮ᚲ⦉⩽≲◂⮜]\W*hindsight\W*memory|hindsight[-_]?memory/?[>＞›〉⟩﹥≯˲⦊⩾≳▸⮞]"
+)
 
 any_text = st.text(st.characters(codec=None, exclude_categories=()), max_size=60)
 spiced_text = st.lists(
