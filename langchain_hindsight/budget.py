@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 import Stemmer
 
 from langchain_hindsight.fence import Line, Role, clean, contains_block, frame, line
+from langchain_hindsight.recall_result import BEFORE_THIS
 
 if TYPE_CHECKING:
     from langchain_hindsight.recall_result import RecalledMemory
@@ -31,6 +32,9 @@ _SENTENCE_END = re.compile(
     r"(?<!\b\w)[.!?…]+[\"'”’)\]]*(?=\s)|[。！？｡]+[」』”’）]*|(?<=\S)(?=\n)"  # noqa: RUF001 - CJK
 )
 
+_WITH_BEFORE = 10
+"""How many memories, the best ones, may be shown with what was said before them; measured."""
+_SPEAKER = re.compile(r"^([^\n:]{1,80}): ", re.MULTILINE)
 _FUSION = 10
 """Reciprocal-rank constant; measured, see the project's quality figures."""
 _SATURATION, _LENGTH_WEIGHT = 1.2, 0.75
@@ -149,7 +153,7 @@ def fit(memories: Sequence[RecalledMemory], *, limit: int, role: Role) -> Fit:
 
     One that does not fit is passed over for the next that does. Nothing is cut in the middle of a
     sentence: only where no memory fits whole is the best one trimmed, behind a sentence and with a
-    mark.
+    mark. What room is left goes to what was said right before the best ones.
 
     Args:
         memories: A bank's memories, best first.
@@ -179,11 +183,53 @@ def fit(memories: Sequence[RecalledMemory], *, limit: int, role: Role) -> Fit:
         tries = (_trimmed(memory, room) for memory in memories)
         trimmed = next(filter(None, tries), None)
         chosen = [(trimmed, line(trimmed))] if trimmed else []
+    else:
+        chosen = _with_what_was_before(chosen, left)
     tokens = _section_tokens(chosen, role)
     while tokens > limit:  # the costs add up exactly; a cap is a promise all the same
         chosen.pop()
         tokens = _section_tokens(chosen, role)
     return Fit(tuple(memory for memory, _ in chosen), tokens, len(memories) - len(chosen))
+
+
+def _with_what_was_before(
+    chosen: list[tuple[RecalledMemory, Line]], left: int
+) -> list[tuple[RecalledMemory, Line]]:
+    """The best of the chosen with the message before each, where there is room and it is not there.
+
+    "Yes, the second" says little alone, and what is looked for may stand in what it replies to.
+    """
+    there = [memory.text for memory, _ in chosen]
+    fuller: list[tuple[RecalledMemory, Line]] = []
+    for memory, shown in chosen[:_WITH_BEFORE]:
+        longer, more = (memory, shown), 0
+        before = _said_before(memory)
+        if before and not any(_same_start(before, text) for text in there):
+            with_it = replace(memory, after=before)
+            longer = (with_it, line(with_it))
+            more = _cost(longer[1]) - _cost(shown)
+            if more <= left:
+                there.append(before)
+            else:
+                longer, more = (memory, shown), 0
+        fuller.append(longer)
+        left -= more
+    return fuller + chosen[_WITH_BEFORE:]
+
+
+def _said_before(memory: RecalledMemory) -> str | None:
+    """The message right before one that was retained as it was said; None of any other memory."""
+    head, _, said = (memory.context or "").partition(BEFORE_THIS)
+    own, first = _SPEAKER.match(memory.text), _SPEAKER.match(said)
+    if head or own is None or first is None:
+        return None
+    speakers = {"user", "assistant", own[1], first[1]}
+    starts = [one.start() for one in _SPEAKER.finditer(said) if one[1] in speakers]
+    return " ".join(clean(said[starts[-1] :]).split())
+
+
+def _same_start(before: str, text: str) -> bool:
+    return " ".join(text.split()).startswith(before.rstrip("…"))
 
 
 def _cost(shown: Line) -> int:

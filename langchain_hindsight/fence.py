@@ -2,12 +2,12 @@
 
 One block holds at most three sections: both banks' memories, and mental models. Every memory is a
 bullet; its further lines are indented, so that no text can look like a heading, a day, a bullet or
-the fence. Memories of one day share a line that names it, which costs a third less than naming it
-with each. Promises: for any Unicode, `parse`
-gives back exactly the memories put into `render` (as `clean` leaves them); the same memories make
-the same bytes; and the Project section does not depend on the Life section. A section, a day and a
-bullet start behind a newline with a character that no token joins to one, so that their token
-counts add up: `budget` rests on that.
+the fence, and what was said right before it stands on a line indented by less. Memories of one day
+share a line that names it, which costs a third less than naming it with each. Promises: for any
+Unicode, `parse` gives back exactly the memories put into `render` (as `clean` leaves them); the
+same memories make the same bytes; and the Project section does not depend on the Life section. A
+section, a day and a bullet start behind a newline with a character that no token joins to one, so
+that their token counts add up: `budget` rests on that.
 
 `strip_recalled` takes blocks out of any text they have been merged into. It knows a block by the
 fence and the statement together, so a person who mentions the tag keeps their words.
@@ -49,6 +49,7 @@ _HEADINGS: dict[Role, str] = {
     "models": "Mental models",
 }
 _OBSERVATION = "(observation) "
+_AFTER = "\n (after "
 _DAY = re.compile(r"\d{4}-\d\d-\d\d UTC")
 _BLANK_LINES = re.compile(r"\n{3,}")
 
@@ -139,6 +140,8 @@ def line(memory: RecalledMemory) -> Line:
         head = "-\n"  # on the next line, the text's own words cannot be taken for ours
     first, *rest = f"{head}{text}".split("\n")
     bullet = "\n".join([first, *(f"  {one}" if one else "" for one in rest)])
+    if memory.after and (before := " ".join(clean(memory.after).split())):
+        bullet += f"{_AFTER}{before})"
     when = memory.date
     return Line(bullet, "" if when is None else f"{when.astimezone(UTC).date().isoformat()} UTC")
 
@@ -162,7 +165,7 @@ def parse(text: str) -> Parsed:
             current = sections[line]
         elif line.startswith("-"):
             current.append([line[2:].removeprefix(_OBSERVATION)])
-        elif current and not _DAY.fullmatch(line):
+        elif current and not _DAY.fullmatch(line) and not line.startswith(_AFTER[1:]):
             current[-1].append(line[2:])
     project, life, models = (
         tuple("\n".join(lines).strip("\n") for lines in section) for section in sections.values()

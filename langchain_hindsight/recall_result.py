@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
 
 
+BEFORE_THIS = "Before this, "
+"""How the context begins that a message is retained with: the messages before it, a line each."""
+
+
 @dataclass(frozen=True, slots=True)
 class RecalledMemory:
     """One memory as Hindsight gave it."""
@@ -32,7 +36,9 @@ class RecalledMemory:
     """``final``, ``semantic``, ``keyword``, ``reranker``, those that the server gave."""
     document_id: str | None = None
     context: str | None = None
-    """What it was retained with; it helps to find and rank the memory, and is never injected."""
+    """What it was retained with; it helps to find and rank the memory, and is not injected."""
+    after: str | None = None
+    """What was said right before it, on one line, where there was room to show that too."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,8 @@ def _bank_as_html(role: str, bank: BankRecall) -> str:
     share = min(100.0, 100.0 * bank.tokens / bank.limit) if bank.limit else 0.0
     items = "".join(
         f'<li><span style="opacity:.6">{escape(_label(memory))}</span>'
-        f"{escape(clean(memory.text))}</li>"
+        f"{escape(clean(memory.text))}"
+        f'<span style="opacity:.6">{escape(_after(memory))}</span></li>'
         for memory in bank.memories
     )
     if bank.error is not None:
@@ -87,6 +88,7 @@ def _bank_as_rich(role: str, bank: BankRecall) -> Iterator[RenderableType]:
     body = Table.grid(padding=(0, 1, 0, 0))
     for memory in bank.memories:
         words = Text(_label(memory), style="dim").append(clean(memory.text), style="not dim")
+        words.append(_after(memory))
         body.add_row(" " * _ROLE_COLUMNS, "-", words)
     if bank.error is not None:
         body.add_row(" " * _ROLE_COLUMNS, "!", Text(clean(str(bank.error)), style="red"))
@@ -99,6 +101,11 @@ def _label(memory: RecalledMemory) -> str:
     """What stands ahead of a memory's words: its day, and what it is where that tells something."""
     day = f"{memory.date:%Y-%m-%d} " if memory.date else ""
     return f"{day}observation " if memory.type == "observation" else day
+
+
+def _after(memory: RecalledMemory) -> str:
+    """What stands behind a memory's words: what was said before it, where it was shown too."""
+    return f" (after {clean(memory.after)})" if memory.after else ""
 
 
 def _left_out(bank: BankRecall) -> str:

@@ -26,6 +26,7 @@ from langchain_hindsight.errors import ConfigurationError, HindsightError
 from langchain_hindsight.fork import abandon, on_fork_in_child
 from langchain_hindsight.outbox.address import address_of, server_in
 from langchain_hindsight.outbox.default_file import default_file, plain_file
+from langchain_hindsight.recall_result import BEFORE_THIS
 from langchain_hindsight.receipts import FlushReport, OutboxStatus, RetainReceipt
 from langchain_hindsight.templates import Role
 from langchain_hindsight.transcript import Line, Transcript, clean, content, note_content, shortened
@@ -660,7 +661,7 @@ class _Drafts:
         before = itertools.islice(self._transcript.speech(index), _CONTEXT_MESSAGES)
         shown = itertools.takewhile(lambda one: one[0] not in hidden, before)
         said = [shortened(self._text(*one, limit)[0], _CONTEXT_CHARS) for one in shown]
-        return "Before this, " + "\n".join(reversed(said)) if said else None
+        return BEFORE_THIS + "\n".join(reversed(said)) if said else None
 
 
 def _check_outbox(settings: HindsightSettings) -> None:

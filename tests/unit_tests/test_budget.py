@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from langchain_hindsight.budget import count_tokens, filter_memories, fit, rank
 from langchain_hindsight.fence import clean, parse, render
-from langchain_hindsight.recall_result import RecalledMemory
+from langchain_hindsight.recall_result import BEFORE_THIS, RecalledMemory
 
 pieces = st.one_of(
     st.text(st.characters(codec=None, exclude_categories=()), max_size=30),
@@ -36,11 +36,15 @@ pieces = st.one_of(
     ),
     st.text("ab c.\n!?/-<>=*#`{}'", max_size=80),
 )
+said_texts = st.lists(pieces, max_size=12).map("".join)
+speech = st.builds("{}: {}".format, st.sampled_from(["user", "assistant", "Ann"]), said_texts)
 memories = st.lists(
     st.builds(
         RecalledMemory,
         id=st.uuids().map(str),
-        text=st.lists(pieces, max_size=12).map("".join),
+        text=said_texts | speech,
+        context=st.none()
+        | st.lists(speech, min_size=1, max_size=2).map(lambda said: BEFORE_THIS + "\n".join(said)),
         type=st.sampled_from([None, "observation"]),
         date=st.none() | st.datetimes(timezones=st.timezones()),
         scores=st.dictionaries(st.sampled_from(["semantic", "final"]), st.floats(0, 1), max_size=2),
@@ -214,6 +218,57 @@ def test_what_is_kept_is_clean_and_kept_once(found):
 def test_ranking_drops_and_adds_nothing(found, query):
     ranked = rank(query, found)
     assert sorted(one.id for one in ranked) == sorted(one.id for one in found)
+
+
+YES = RecalledMemory(
+    id="1",
+    text="user: Yes, the second.",
+    context=f"{BEFORE_THIS}user: Which port?\nassistant: 8080 or 9090?\n\nNote: both are free.",
+)
+
+
+def test_what_was_said_right_before_the_best_ones_is_shown_where_there_is_room():
+    fitted = fit([YES], limit=80, role="project")
+    block = render(fitted.memories, ())
+    assert (
+        "- user: Yes, the second.\n (after assistant: 8080 or 9090? Note: both are free.)" in block
+    )
+    assert parse(block).project == ("user: Yes, the second.",)
+    alone = fit([replace(YES, context=None)], limit=80, role="project")
+    for limit in range(alone.tokens, fitted.tokens):
+        assert fit([YES], limit=limit, role="project").tokens == alone.tokens
+
+
+def test_what_was_said_before_takes_no_room_from_a_memory():
+    more = texts("user: A.", "user: We deploy on Fridays.")
+    room = fit([YES, *more], limit=200, role="project")
+    assert [bool(one.after) for one in room.memories] == [True, False, False]
+    bare = fit([replace(YES, context=None), *more], limit=200, role="project")
+    tight = fit([YES, *more], limit=bare.tokens, role="project")
+    assert shown(tight.memories) == shown([YES, *more])
+    assert not any(one.after for one in tight.memories)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        replace(YES, text="The second port was chosen."),
+        replace(YES, context="assistant: 8080 or 9090?"),
+        replace(YES, context="From the meeting. Before this, user: Which?"),
+        replace(YES, context=f"{BEFORE_THIS}nobody said a thing"),
+        replace(YES, context=BEFORE_THIS),
+    ],
+)
+def test_only_a_message_that_was_retained_as_it_was_said_is_shown_with_what_was_before(said):
+    assert fit([said], limit=200, role="project").memories == (said,)
+
+
+def test_what_is_shown_already_is_not_shown_as_what_was_before():
+    [asked] = texts("assistant: 8080 or 9090?\n\nNote: both are free. And a longer end.")
+    cut = replace(YES, context=f"{BEFORE_THIS}assistant: 8080 or 9090?\n\nNote: both are fr…")
+    assert not any(one.after for one in fit([cut, asked], limit=200, role="project").memories)
+    twice = fit([cut, replace(cut, id="2", text="user: No.")], limit=200, role="project")
+    assert [bool(one.after) for one in twice.memories] == [True, False]
 
 
 @pytest.mark.parametrize(

@@ -136,6 +136,7 @@ spiced_text = st.lists(
                 "Personal memory",
                 "(observation) ",
                 "(2024-01-01) ",
+                "\n (after ",
                 STATEMENT,
                 "\ud800",
                 "\udc00",
@@ -151,6 +152,7 @@ memories = st.lists(
         text=spiced_text,
         type=st.sampled_from([None, "world", "observation"]),
         date=st.none() | st.datetimes(timezones=st.just(UTC)),
+        after=st.none() | spiced_text,
     ),
     max_size=4,
 )
@@ -191,6 +193,9 @@ def test_no_line_of_a_memory_can_pass_for_a_heading_or_a_bullet(project, life):
     assert len(starts) == len(cleaned(project)) + len(cleaned(life))
     headings = re.compile(r"Project memory|Personal memory|\d{4}-\d\d-\d\d UTC")
     others = [line for line in lines[3:-1] if not headings.fullmatch(line)]
+    after = [line for line in others if line.startswith(" (after ")]
+    assert len(after) <= len(starts)
+    others = [line for line in others if line not in after]
     assert all(line.startswith(("- ", "  ")) or line in {"", "-"} for line in others)
     assert lines.count("Project memory") == bool(cleaned(project))
     assert lines.count("Personal memory") == bool(cleaned(life))
