@@ -393,13 +393,13 @@ class Retainer:
         self, bank_id: str, write: Callable[[Store], T]
     ) -> tuple[_Outlet, T] | RetainReceipt:
         """Write to disk; where that fails to memory, and say so loudly."""
-        from sqlalchemy.exc import SQLAlchemyError
+        from sqlalchemy import exc
 
         try:
             outlet = self._on_disk()
             try:
                 written = write(outlet.store)
-            except (SQLAlchemyError, OSError) as error:
+            except (exc.SQLAlchemyError, OSError) as error:
                 self._say_not_durable(error)
             else:
                 self._disk_error = None
@@ -739,10 +739,10 @@ def _reason(error: BaseException) -> str:
 @contextlib.contextmanager
 def _plainly() -> Iterator[None]:
     """Raise what a database says as this package's own error."""
-    from sqlalchemy.exc import SQLAlchemyError
+    from sqlalchemy import exc
 
     try:
         yield
-    except (SQLAlchemyError, OSError) as error:
+    except (exc.SQLAlchemyError, OSError) as error:
         msg = f"The outbox cannot be read: {_reason(error)}."
         raise HindsightError(msg) from None

@@ -73,13 +73,13 @@ def _plainly(command: Callable[P, T]) -> Callable[P, T]:
 
     @wraps(command)
     def run(*args: P.args, **named: P.kwargs) -> T:
-        from sqlalchemy.exc import SQLAlchemyError
+        from sqlalchemy import exc
 
         try:
             return command(*args, **named)
         except HindsightError as error:
             _fail(str(error))
-        except (SQLAlchemyError, OSError) as error:
+        except (exc.SQLAlchemyError, OSError) as error:
             _fail(f"The outbox cannot be used: {getattr(error, 'orig', None) or error}")
 
     return run

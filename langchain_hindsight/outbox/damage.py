@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
 
-from sqlalchemy.engine import URL
+from sqlalchemy import URL
 
 from langchain_hindsight.outbox.engine import BUSY_TIMEOUT_MS
 

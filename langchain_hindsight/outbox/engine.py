@@ -7,9 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Engine, create_engine, event, inspect
-from sqlalchemy.engine import URL
-from sqlalchemy.pool import StaticPool
+from sqlalchemy import URL, Connection, Engine, StaticPool, create_engine, event, inspect
 
 from langchain_hindsight.outbox.migrations import bring_up_to_date
 from langchain_hindsight.outbox.place import is_file

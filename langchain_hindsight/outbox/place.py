@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy.engine import URL, make_url
+from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
 from langchain_hindsight.errors import ConfigurationError

@@ -1,9 +1,11 @@
 """What can be imported, and what importing costs."""
 
+import ast
 import sqlite3
 import subprocess
 import sys
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
@@ -95,3 +97,28 @@ def test_constructing_a_memory_starts_no_thread_and_loads_no_client(tmp_path, ou
         "assert threading.active_count() == 1"
     )
     assert not {"hindsight_client", "aiohttp", "sqlalchemy"} & loaded_after(code)
+
+
+def test_the_database_library_is_entered_by_the_front_everywhere():
+    # Where one thread enters by a submodule and another by the front, each may see half of it.
+    package = Path(langchain_hindsight.__file__).parent
+    scopes = [
+        (path, scope)
+        for path in package.rglob("*.py")
+        for scope in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(scope, ast.Module | ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
+    entered = {
+        path.name: first
+        for path, scope in scopes
+        if (first := next(_modules_imported(scope, "sqlalchemy"), "sqlalchemy")) != "sqlalchemy"
+    }
+    assert entered == {}
+
+
+def _modules_imported(scope, package):
+    for node in scope.body:
+        names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        yield from (name for name in names if name.partition(".")[0] == package)
