@@ -63,6 +63,11 @@ class Findings:
     hidden: frozenset[int] = frozenset()
     """Positions of withheld messages, which are nobody's context."""
 
+    @property
+    def is_nothing(self) -> bool:
+        """Whether there is nothing to write."""
+        return not self.news.fresh and not self.edits
+
 
 def find_news(
     connection: Connection, scope: Scope, transcript: Transcript, *, keep: bool
@@ -101,6 +106,11 @@ class Writing:
         # One that says nothing any more has no text, and leaves the document that it was in.
         edits = [(edit, texts[index]) for edit, index in found.edits if index in texts]
         return cls(scope, found.thread, found.news, fresh, edits)
+
+    @property
+    def count(self) -> int:
+        """How many messages are new or edited."""
+        return len(self.fresh) + len(self.news.edited)
 
     def claim(self, connection: Connection) -> _Claim | None:
         """Make the thread this transaction's; None where another was faster."""
@@ -190,6 +200,32 @@ def write(connection: Connection, work: Writing, caps: OutboxSettings) -> Recent
             raise OvertakenError from None
         raise
     return work.remembered(claim)
+
+
+def find_and_write(
+    connection: Connection,
+    scope: Scope,
+    transcript: Transcript,
+    draft: Drafting,
+    caps: OutboxSettings,
+    *,
+    keep: bool,
+) -> tuple[RecentThread | None, int]:
+    """`find_news` and `write` in one transaction that nobody can overtake.
+
+    It is held for as long as the messages take to be masked, which others wait for.
+
+    Returns:
+        What may be remembered of the conversation, and how many messages were new or edited.
+    """
+    known = KnownThread.find(connection, scope)
+    if known is not None:  # SQLite's transaction has locked everything, PostgreSQL's nothing yet
+        connection.execute(select(threads.c.id).where(threads.c.id == known.id).with_for_update())
+    found = find_news(connection, scope, transcript, keep=keep)
+    if found.is_nothing:
+        return None, 0
+    work = Writing.of(scope, found, draft)
+    return write(connection, work, caps), work.count
 
 
 def _rows(connection: Connection, work: Writing, claim: _Claim) -> list[dict[str, Any]]:

@@ -29,12 +29,14 @@ from langchain_hindsight.outbox.dead_letters import DeadLetter
 from langchain_hindsight.outbox.leases import Lane
 from langchain_hindsight.outbox.look import Counts, Listed, NoteState
 from langchain_hindsight.outbox.readdress import Stranger
-from langchain_hindsight.outbox.recent import Recent
+from langchain_hindsight.outbox.recent import Recent, RecentThread
 from langchain_hindsight.outbox.scope import Scope
 from langchain_hindsight.settings import OutboxSettings
 from langchain_hindsight.transcript import Transcript
 
 _TRIES = 6
+_APART = 2
+"""How many tries read and write apart; whoever is overtaken as often does both at once."""
 
 
 class Store:
@@ -106,20 +108,40 @@ class Store:
             SQLAlchemyError: If the database cannot be written.
             OSError: If the file cannot be made.
         """
-        for _ in range(_TRIES):
-            found = self._found(scope, transcript, keep=keep)
-            if not found.news.fresh and not found.edits:
-                return 0
-            work = enqueue.Writing.of(scope, found, draft)
-            self._recent.put(scope, None)
+        for attempt in range(_TRIES):
             try:
-                written = self._database.run(partial(enqueue.write, work=work, caps=self._settings))
+                if attempt < _APART:
+                    written, count = self._read_and_write(scope, transcript, draft, keep=keep)
+                else:
+                    work = partial(
+                        enqueue.find_and_write,
+                        scope=scope,
+                        transcript=transcript,
+                        draft=draft,
+                        caps=self._settings,
+                        keep=keep,
+                    )
+                    written, count = self._database.run(work)
             except enqueue.OvertakenError:
                 continue
-            self._recent.put(scope, written)
-            return len(work.fresh) + len(found.news.edited)
+            if count:
+                self._recent.put(scope, written)
+            return count
         msg = "The conversation is being retained by too many others at once."
         raise HindsightError(msg)
+
+    def _read_and_write(
+        self, scope: Scope, transcript: Transcript, draft: enqueue.Drafting, *, keep: bool
+    ) -> tuple[RecentThread | None, int]:
+        """Two transactions, of which the second locks others out for as long as writing takes."""
+        found = self._found(scope, transcript, keep=keep)
+        if found.is_nothing:
+            return None, 0
+        work = enqueue.Writing.of(scope, found, draft)
+        self._recent.put(scope, None)
+        return self._database.run(
+            partial(enqueue.write, work=work, caps=self._settings)
+        ), work.count
 
     def _found(self, scope: Scope, transcript: Transcript, *, keep: bool) -> enqueue.Findings:
         """What is new: told from what was written last where that is enough, else read."""

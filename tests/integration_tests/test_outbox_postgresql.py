@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
+from threading import Barrier
 
 import pytest
 from hindsight_client import Hindsight
@@ -139,6 +140,24 @@ def everything():
         for thread in range(THREADS)
         for at in range(MESSAGES)
     )
+
+
+def test_branches_of_several_programs_that_retain_to_one_conversation_at_once_all_do(
+    outbox, open_retainer, bank
+):
+    retainers = [open_retainer("http://127.0.0.1:9") for _ in range(4)]
+    together = Barrier(12)
+
+    def branch(number):
+        for turn in range(4):
+            together.wait()
+            said = [HumanMessage(f"q {number} {turn}"), AIMessage(f"a {number} {turn}")]
+            receipt = retainers[number % 4].retain_transcript(bank, said, thread_id="t")
+            assert (receipt.status, receipt.reason, receipt.items) == ("queued", None, 2)
+
+    with ThreadPoolExecutor(12) as pool:
+        list(pool.map(branch, range(12)))
+    assert retainers[0].status().waiting == 12 * 4 * 2
 
 
 def test_what_is_retained_is_delivered_once_beside_tables_of_somebody_else(

@@ -8,6 +8,8 @@ import sqlite3
 import stat
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -578,6 +580,41 @@ def test_a_full_outbox_by_bytes_refuses_too(tmp_path):
     with pytest.raises(OutboxFullError):
         retain(small, said("x" * 1000))
     small.close()
+
+
+def test_a_turn_that_others_overtake_again_and_again_is_written_all_the_same(store, tmp_path):
+    retain(store, said("a"))
+    other = open_store(tmp_path / "outbox.db")
+    transcript = Transcript(said("mine", "too"), roles=("human", "ai"), tools=())
+    overtaken = []
+
+    def drafts_late(indexes, hidden):
+        with contextlib.suppress(DBAPIError, TimeoutError):  # locked out at last
+            retain(other, said(f"theirs {len(overtaken)}"))
+            overtaken.append(True)
+        return drafts(transcript)(indexes, hidden)
+
+    scope = Scope(SERVER, "b", "project:p", "t")
+    assert store.retain(scope, transcript, drafts_late) == 2
+    assert 0 < len(overtaken) < 6
+    assert sorted(contents(store)) == sorted(
+        ["a", "mine", "too", *(f"theirs {number}" for number in range(len(overtaken)))]
+    )
+    other.close()
+
+
+def test_branches_that_retain_to_one_conversation_at_once_all_do(store):
+    branches = 24
+    together = Barrier(branches)
+
+    def branch(number):
+        for turn in range(4):
+            together.wait()
+            assert retain(store, said(f"q {number} {turn}", f"a {number} {turn}")) == 2
+
+    with ThreadPoolExecutor(branches) as pool:
+        list(pool.map(branch, range(branches)))
+    assert len(set(contents(store))) == branches * 4 * 2
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such modes")
