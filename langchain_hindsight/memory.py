@@ -9,7 +9,7 @@ import logging
 import os
 import threading
 import weakref
-from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
@@ -41,6 +41,7 @@ from langchain_hindsight.tracing import Operation, Subject, Watched
 
 if TYPE_CHECKING:
     from types import TracebackType
+    from uuid import UUID
 
     from langchain_core.messages import BaseMessage, MessageLikeRepresentation
     from langchain_core.runnables import RunnableConfig
@@ -123,7 +124,9 @@ class DualBankMemory:
         self._turns: TLRUCache[Hashable, RecallResult] = TLRUCache(_TURNS, _held_until)
         self._renew()
         on_fork_in_child(self, "_renew")
-        weakref.finalize(self, _release, self._retainer, self._gateway).atexit = False
+        patience = self.settings.outbox.shutdown_timeout
+        leave = weakref.finalize(self, _release, self._retainer, self._gateway, patience)
+        leave.atexit = False
 
     def _renew(self) -> None:
         self._turns_lock = threading.Lock()
@@ -229,7 +232,7 @@ class DualBankMemory:
     def retain(
         self,
         messages: str | Conversation,
-        thread_id: str | None = None,
+        thread_id: str | int | UUID | None = None,
         config: RunnableConfig | None = None,
         *,
         context: object | None = None,
@@ -240,13 +243,16 @@ class DualBankMemory:
             messages: The whole thread or its new part: what is retained already is known. A plain
                 string is a note that somebody makes expressly; it waits a few seconds for the
                 server, so that the receipt can honestly say ``stored``.
-            thread_id: The conversation; else the config's.
+            thread_id: The conversation, such as a string or a database's key; else the config's.
             config: The run's config, which says who is asking; else that of the run under way.
             context: The LangGraph runtime context, where the caller holds it.
 
         Returns:
             The receipt: what is ``queued`` is on disk and will be delivered. Nothing is raised for
             what a server, a network, a disk or a missing caller does.
+
+        Raises:
+            TypeError: If that is no conversation.
         """
         caller = identify(config, context)
         bank = self._bank_to_retain(caller, expressly=isinstance(messages, str))
@@ -262,7 +268,7 @@ class DualBankMemory:
                 self._retainer.retain_transcript(
                     bank,
                     _as_messages(messages),
-                    thread_id=thread_id or caller.thread_id,
+                    thread_id=_thread(thread_id, caller),
                     keep=caller.mode == "normal",
                     recalled=lambda: self._recalled_from(bank, caller),
                 )
@@ -271,7 +277,7 @@ class DualBankMemory:
     async def aretain(
         self,
         messages: str | Conversation,
-        thread_id: str | None = None,
+        thread_id: str | int | UUID | None = None,
         config: RunnableConfig | None = None,
         *,
         context: object | None = None,
@@ -294,7 +300,7 @@ class DualBankMemory:
                 await self._retainer.aretain_transcript(
                     bank,
                     _as_messages(messages),
-                    thread_id=thread_id or caller.thread_id,
+                    thread_id=_thread(thread_id, caller),
                     keep=caller.mode == "normal",
                     recalled=lambda: self._recalled_from(bank, caller),
                 )
@@ -792,8 +798,25 @@ class _Messages(Sequence["BaseMessage"]):
 
 
 def _as_messages(conversation: Conversation) -> Sequence[BaseMessage]:
-    """Messages, a long thread uncopied; dicts and tuples are converted."""
-    return _Messages(conversation)
+    """Messages, a long thread uncopied; dicts and tuples are converted.
+
+    Raises:
+        TypeError: If they are none.
+    """
+    from langchain_core.messages import BaseMessage
+
+    if isinstance(conversation, BaseMessage):
+        return [conversation]
+    if isinstance(conversation, Mapping) or not isinstance(conversation, Iterable):
+        kind = type(conversation).__name__
+        msg = f"messages must be a list of messages, or a text; found {kind}."
+        raise TypeError(msg)
+    return _Messages(conversation if isinstance(conversation, Sequence) else list(conversation))
+
+
+def _thread(given: str | int | UUID | None, caller: Caller) -> str | None:
+    """The conversation that is named, as text; else the one of the run."""
+    return caller.thread_id if given is None or given == "" else str(given)
 
 
 def _turn_key(messages: Sequence[BaseMessage], caller: Caller, plan: RecallPlan) -> Hashable | None:
@@ -840,6 +863,8 @@ def _refuse_if_ignored(caller: Caller) -> None:
 
 
 _open: weakref.WeakSet[DualBankMemory] = weakref.WeakSet()
+_leaving: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
+"""What closes memories that were collected: a thread stays in it for as long as it runs."""
 _exit_lock = threading.Lock()
 _exit_is_watched = False
 
@@ -866,14 +891,16 @@ def _close_all() -> None:
     closing = [threading.Thread(target=memory.close, daemon=True) for memory in list(_open)]
     for thread in closing:
         thread.start()
-    for thread in closing:
+    for thread in [*closing, *_leaving]:
         thread.join()
 
 
-def _release(retainer: Retainer, gateway: Gateway) -> None:
-    """Close what a collected memory leaves behind, off the collector's path."""
+def _release(retainer: Retainer, gateway: Gateway, timeout: float) -> None:
+    """Close what a collected memory leaves behind, off the collector's path, as `close` would."""
     if gateway.loop.is_open:
-        threading.Thread(target=_shut_down, args=(retainer, gateway, 0.0), daemon=True).start()
+        thread = threading.Thread(target=_shut_down, args=(retainer, gateway, timeout), daemon=True)
+        _leaving.add(thread)
+        thread.start()
 
 
 def _shut_down(retainer: Retainer, gateway: Gateway, timeout: float) -> None:

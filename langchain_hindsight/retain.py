@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import itertools
 import json
 import logging
@@ -17,6 +18,7 @@ import time
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import uuid4
@@ -138,13 +140,13 @@ class Retainer:
             mask=kept.redact,
         )
 
-        def write(store: Store) -> RetainReceipt:
+        def write(store: Store, beside: Store | None) -> RetainReceipt:
             thread = thread_id or _unnamed(transcript)
             if thread is None:
                 return RetainReceipt("skipped", "there is nothing to keep", bank.bank_id)
             scope = _scope(self._address(), bank, thread)
             drafts = _Drafts(transcript, bank, thread, self._settings, keep=keep)
-            new = store.retain(scope, transcript, drafts.at, keep=keep)
+            new = store.retain(scope, transcript, drafts.at, keep=keep, beside=beside)
             if not keep:
                 return RetainReceipt(
                     "skipped", "the memory mode of this run keeps nothing", bank.bank_id
@@ -173,13 +175,15 @@ class Retainer:
         recalled: Callable[[], Iterable[str]] = tuple,
     ) -> RetainReceipt:
         """As `retain_transcript`, without blocking the caller's loop."""
-        return await asyncio.to_thread(
-            self.retain_transcript,
-            bank,
-            messages,
-            thread_id=thread_id,
-            keep=keep,
-            recalled=recalled,
+        return await _whatever_becomes_of_the_caller(
+            partial(
+                self.retain_transcript,
+                bank,
+                messages,
+                thread_id=thread_id,
+                keep=keep,
+                recalled=recalled,
+            )
         )
 
     def retain_note(
@@ -223,7 +227,8 @@ class Retainer:
     ) -> RetainReceipt:
         """As `retain_note`, without blocking the caller's loop, or a thread while it waits."""
         deadline = time.monotonic() + wait
-        note = await asyncio.to_thread(self._write_note, bank, text, call)
+        write = partial(self._write_note, bank, text, call)
+        note = await _whatever_becomes_of_the_caller(write)
         while not isinstance(note, RetainReceipt):
             late = time.monotonic() >= deadline
             settled = await asyncio.to_thread(self._settled, note, late=late)
@@ -244,7 +249,7 @@ class Retainer:
         name = None if call is None else json.dumps([*call, json.loads(payload)["content"]])
         written = self._write(
             bank.bank_id,
-            lambda store: store.add_note(_scope(self._address(), bank), payload, name),
+            lambda store, _: store.add_note(_scope(self._address(), bank), payload, name),
         )
         if isinstance(written, RetainReceipt):
             return written
@@ -390,22 +395,23 @@ class Retainer:
         await asyncio.to_thread(self.stop, timeout)
 
     def _write(
-        self, bank_id: str, write: Callable[[Store], T]
+        self, bank_id: str, write: Callable[[Store, Store | None], T]
     ) -> tuple[_Outlet, T] | RetainReceipt:
         """Write to disk; where that fails to memory, and say so loudly."""
         from sqlalchemy import exc
 
         try:
             outlet = self._on_disk()
+            memory = self._memory
             try:
-                written = write(outlet.store)
+                written = write(outlet.store, None if memory is None else memory.store)
             except (exc.SQLAlchemyError, OSError) as error:
                 self._say_not_durable(error)
             else:
                 self._disk_error = None
                 return outlet, written
-            outlet = self._in_memory()
-            return outlet, write(outlet.store)
+            memory = self._in_memory()
+            return memory, write(memory.store, outlet.store)
         except HindsightError as error:
             _logger.error("Nothing was retained: %s", error)  # noqa: TRY400 - the message says it all
             return RetainReceipt("failed", str(error), bank_id, error=error)
@@ -662,6 +668,12 @@ class _Drafts:
         shown = itertools.takewhile(lambda one: one[0] not in hidden, before)
         said = [shortened(self._text(*one, limit)[0], _CONTEXT_CHARS) for one in shown]
         return BEFORE_THIS + "\n".join(reversed(said)) if said else None
+
+
+async def _whatever_becomes_of_the_caller(work: Callable[[], T]) -> T:
+    """Work done in a thread, to its end: a caller that is cancelled meanwhile loses nothing."""
+    run = contextvars.copy_context().run
+    return await asyncio.shield(asyncio.get_running_loop().run_in_executor(None, run, work))
 
 
 def _check_outbox(settings: HindsightSettings) -> None:

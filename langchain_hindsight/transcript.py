@@ -173,6 +173,11 @@ class Transcript:
         line = self.line(index)
         return line is not None and (not line.is_speech or line.role in self._roles)
 
+    def starts_turn(self, index: int) -> bool:
+        """Whether a person speaks at a position."""
+        line = self.line(index)
+        return line is not None and line.starts_turn
+
     def every(self, start: int) -> list[int]:
         """The positions, from one on, of all that could ever be kept."""
         return [at for at in range(start, len(self._messages)) if self.line(at) is not None]

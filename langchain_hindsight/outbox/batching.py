@@ -52,6 +52,8 @@ class Batch:
     operation_id: str
     bank_id: str
     items: tuple[Item, ...]
+    failures: int = 0
+    """How often the server failed over it."""
 
     @property
     def entries(self) -> int:
@@ -164,6 +166,21 @@ def _request_item(item: Item) -> dict[str, Any]:
     if first["scopes"]:
         built["observation_scopes"] = first["scopes"]
     return built
+
+
+def check(payload: Any) -> None:  # noqa: ANN401 - what stands in a file
+    """See that a payload can become part of a request.
+
+    Raises:
+        ValueError: If it holds something else than what was written.
+        TypeError: The same.
+        KeyError: If something is missing.
+    """
+    datetime.fromisoformat(payload["said_at"])
+    texts = [payload["content"], *payload["metadata"].values(), *payload["tags"]]
+    texts += [tag for scope in payload["scopes"] or () for tag in scope]
+    if not all(isinstance(text, str) for text in [*texts, payload["context"] or ""]):
+        raise TypeError
 
 
 def _joined(several: Sequence[dict[str, str]]) -> dict[str, str]:

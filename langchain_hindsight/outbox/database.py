@@ -83,6 +83,11 @@ class Database:
         """Where it is, without a password."""
         return self._url.render_as_string(hide_password=True)
 
+    @property
+    def is_open(self) -> bool:
+        """Whether its connections are open."""
+        return self._engine is not None
+
     def exists(self) -> bool:
         """Whether there is an outbox already; looking makes none."""
         return self._engine is not None or is_there(self._url)

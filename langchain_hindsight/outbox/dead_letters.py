@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -55,13 +56,19 @@ def dead_among(connection: Connection, ids: Sequence[int] | None) -> set[int]:
 def content(connection: Connection, entry_id: int) -> str | None:
     """What an entry holds; None once it is delivered."""
     payload = connection.execute(select(entries.c.payload).where(entries.c.id == entry_id)).scalar()
-    return None if payload is None else str(json.loads(payload)["content"])
+    try:
+        return None if payload is None else str(json.loads(payload)["content"])
+    except (ValueError, TypeError, KeyError):
+        return str(payload)  # damaged, and laid by for a person to see
 
 
 def retry(connection: Connection, ids: Sequence[int] | None) -> int:
     """Let dead letters wait for delivery again; how many there were."""
     chosen = _dead(connection, ids)
-    wait_again(connection, entries.c.id.in_(chosen))
+    again = entries.c.id.in_(chosen)
+    wait_again(connection, again)
+    # Whoever asks for it again gives it as long as it had.
+    connection.execute(update(entries).where(again).values(created=time.time()))
     return len(chosen)
 
 

@@ -46,6 +46,8 @@ FIRST_PAUSE = 0.5
 _MAX_ACCEPTED = 8
 _ENDED_BADLY = {"failed", "cancelled"}
 _FAULT_PAUSE = 5.0
+_FEWEST_TRIES = 5
+"""How often a request is tried at the least before it is given up, however old it is."""
 _LIFE_NOW = (
     "The configuration makes this bank a Life Bank, which only an explicit call writes to; what "
     "was retained for a Project Bank of this id is not sent."
@@ -264,12 +266,15 @@ class Delivery:
 
         It does where the server knows, under this key, a request that it took under the other. Of a
         key that the server refused, and never took anything from, there is nothing to be known: it
-        is taken for a mistyped one where no other key was ever good for anything.
+        is taken for a mistyped one where no other key was ever good for anything, and only in the
+        outbox of one person's own: where several share another place, each may be a tenant. No key
+        at all is nobody's.
         """
         if other.operation_id is not None:
             found = await self._gateway.operation_status(other.bank_id, other.operation_id)
             return found.status != "not_found"
-        if other.refused and lone:
+        own = self._settings.outbox.url is None or "#" not in other.address
+        if other.refused and lone and own:
             await self._gateway.extracts_facts(other.bank_id)  # raises where this key is no good
             return True
         return False
@@ -463,7 +468,7 @@ class Delivery:
                 batch.bank_id, batch.request(), operation_id=batch.operation_id
             )
         except GatewayError as error:
-            if error.retryable and self._gave_up(batch):
+            if error.retryable and self._gave_up(lane, batch):
                 reason = f"not delivered within outbox.retry_for: {error}"
                 await self._database_call(self._store.mark_expired, batch.operation_id, reason)
                 raise
@@ -487,8 +492,11 @@ class Delivery:
         """
         return role != "life" and may_be_life(self._settings, lane.bank_id)
 
-    def _gave_up(self, batch: Batch) -> bool:
-        return time.time() - batch.newest > self._settings.outbox.retry_for
+    def _gave_up(self, lane: Lane, batch: Batch) -> bool:
+        """Whether it waits for longer than it may; what waited while nobody ran is tried first."""
+        tries = max(lane.failures, batch.failures) + 1
+        old = time.time() - batch.newest > self._settings.outbox.retry_for
+        return old and tries >= _FEWEST_TRIES
 
     async def _poll(self, lane: Lane, operation: str) -> bool:
         """Whether an accepted request has ended, well or not."""

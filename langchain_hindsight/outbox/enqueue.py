@@ -62,6 +62,9 @@ class Findings:
     """Rows to write anew, each with the position of its message."""
     hidden: frozenset[int] = frozenset()
     """Positions of withheld messages, which are nobody's context."""
+    marks: frozenset[int] = frozenset()
+    """Positions of fresh messages that are to be known and not kept: answers to withheld ones of a
+    run that ended before they were written down, and what another outbox withholds."""
 
     @property
     def is_nothing(self) -> bool:
@@ -83,8 +86,41 @@ def find_news(
         news = replace(news, edited=kept)
     edits = tuple(edits_of(connection, thread, transcript, news.edited)) if news.edited else ()
     changed = [*news.fresh, *(index for _, index in edits)] if keep else []
-    hidden = thread.hidden(transcript, changed, set(news.fresh))
-    return Findings(news, thread, edits, hidden)
+    fresh = frozenset(news.fresh)
+    hidden = thread.hidden(transcript, changed, fresh)
+    answered = thread.answers_to_withheld(transcript, news.fresh) if keep else frozenset()
+    return Findings(news, thread, edits, hidden | answered, answered)
+
+
+Narrowing = Callable[[Findings], Findings]
+"""Leaves out of what is new what is not: see `narrowed`."""
+
+
+def narrowed(
+    connection: Connection, scope: Scope, transcript: Transcript, found: Findings, *, keep: bool
+) -> Findings:
+    """What is new in one outbox without what another knows, such as the one in memory.
+
+    Args:
+        connection: The other's.
+        scope: Whose conversation it is.
+        transcript: The conversation.
+        found: What is new in the one.
+        keep: Whether it is to be kept.
+    """
+    thread = KnownThread.find(connection, scope)
+    if thread is None:
+        return found
+    there = find_news(connection, scope, transcript, keep=keep)
+    new = {*there.news.fresh, *(index for index, _ in there.news.edited)}
+    marks = thread.withheld_at(transcript, [one for one in found.news.fresh if one not in new])
+    fresh = tuple(one for one in found.news.fresh if one in new or one in marks)
+    return replace(
+        found,
+        news=replace(found.news, fresh=fresh),
+        hidden=found.hidden | there.hidden,
+        marks=found.marks | there.marks | marks,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,21 +132,27 @@ class Writing:
     news: News
     fresh: list[Draft]
     edits: list[tuple[Edit, Draft]]
+    marks: Container[int] = ()
+    """Positions of fresh ones that are known and not kept."""
 
     @classmethod
     def of(cls, scope: Scope, found: Findings, draft: Drafting) -> Writing:
         """What is to be written of what was found."""
-        fresh = draft(found.news.fresh, found.hidden)
+        fresh = [
+            replace(one, payload=None) if one.index in found.marks else one
+            for one in draft(found.news.fresh, found.hidden)
+        ]
         again = draft([index for _, index in found.edits], found.hidden)
         texts = {one.index: one for one in again}
         # One that says nothing any more has no text, and leaves the document that it was in.
         edits = [(edit, texts[index]) for edit, index in found.edits if index in texts]
-        return cls(scope, found.thread, found.news, fresh, edits)
+        return cls(scope, found.thread, found.news, fresh, edits, found.marks)
 
     @property
     def count(self) -> int:
         """How many messages are new or edited."""
-        return len(self.fresh) + len(self.news.edited)
+        fresh = sum(one.index not in self.marks for one in self.fresh)
+        return fresh + len(self.news.edited)
 
     def claim(self, connection: Connection) -> _Claim | None:
         """Make the thread this transaction's; None where another was faster."""
@@ -207,8 +249,9 @@ def find_and_write(
     scope: Scope,
     transcript: Transcript,
     draft: Drafting,
-    caps: OutboxSettings,
     *,
+    caps: OutboxSettings,
+    narrow: Narrowing,
     keep: bool,
 ) -> tuple[RecentThread | None, int]:
     """`find_news` and `write` in one transaction that nobody can overtake.
@@ -221,7 +264,7 @@ def find_and_write(
     known = KnownThread.find(connection, scope)
     if known is not None:  # SQLite's transaction has locked everything, PostgreSQL's nothing yet
         connection.execute(select(threads.c.id).where(threads.c.id == known.id).with_for_update())
-    found = find_news(connection, scope, transcript, keep=keep)
+    found = narrow(find_news(connection, scope, transcript, keep=keep))
     if found.is_nothing:
         return None, 0
     work = Writing.of(scope, found, draft)

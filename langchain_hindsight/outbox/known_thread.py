@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from uuid import uuid4
 
@@ -175,13 +175,41 @@ class KnownThread:
                 name, fingerprint = said[1].message_id, said[1].fingerprint
                 if name is None or self.kept.get(name) != fingerprint:
                     before[said[0]] = (name, fingerprint)
-        if not before:
+        return self._withheld_of(before)
+
+    def answers_to_withheld(self, transcript: Transcript, fresh: Sequence[int]) -> frozenset[int]:
+        """Those of fresh messages that follow on a withheld one of a person."""
+        new = set(fresh)
+        asked: dict[int, int] = {}
+        for index in fresh:
+            before = index - 1
+            while before >= 0 and before not in new and not transcript.starts_turn(before):
+                before -= 1
+            turn = asked.get(before, before)
+            if turn >= 0 and turn not in new and not transcript.starts_turn(index):
+                asked[index] = turn
+        withheld = self.withheld_at(transcript, sorted(set(asked.values())))
+        return frozenset(index for index, turn in asked.items() if turn in withheld)
+
+    def withheld_at(self, transcript: Transcript, indexes: Sequence[int]) -> frozenset[int]:
+        """Those of the positions whose messages nothing may keep."""
+        lines = ((index, transcript.line(index)) for index in indexes)
+        return self._withheld_of(
+            {
+                index: (line.message_id, line.fingerprint)
+                for index, line in lines
+                if line and self.kept.get(line.message_id or "") != line.fingerprint
+            }
+        )
+
+    def _withheld_of(self, said: Mapping[int, tuple[str | None, str]]) -> frozenset[int]:
+        if not said:
             return frozenset()
-        names = self._withheld(_WITHHELD_IDS, "ids", [name for name, _ in before.values() if name])
-        prints = self._withheld(_WITHHELD_PRINTS, "prints", [said for _, said in before.values()])
+        names = self._withheld(_WITHHELD_IDS, "ids", [name for name, _ in said.values() if name])
+        prints = self._withheld(_WITHHELD_PRINTS, "prints", [words for _, words in said.values()])
         return frozenset(
             index
-            for index, (name, fingerprint) in before.items()
+            for index, (name, fingerprint) in said.items()
             if name in names or fingerprint in prints
         )
 

@@ -17,6 +17,7 @@ from langchain_hindsight.outbox.batching import (
     Entry,
     Item,
     Unit,
+    check,
     operation_id,
     plan,
 )
@@ -120,8 +121,8 @@ def _readable(connection: Connection, rows: Sequence[Any]) -> list[Entry]:
     for row in rows:
         try:
             payload = json.loads(row.payload)
-            _ = payload["content"], payload["said_at"], payload["metadata"], payload["tags"]
-        except (ValueError, TypeError, KeyError):
+            check(payload)
+        except (ValueError, TypeError, KeyError, AttributeError):
             _logger.error("Entry %d of the outbox is unreadable; laid by", row.id)  # noqa: TRY400
             connection.execute(
                 update(entries)
@@ -153,7 +154,10 @@ def load(connection: Connection, bank_id: str, operation: str) -> Batch:
     groups: dict[str, list[Entry]] = {}
     for entry in _readable(connection, rows):
         groups.setdefault(entry.document, []).append(entry)
-    return Batch(operation, bank_id, tuple(Item(doc, tuple(g)) for doc, g in groups.items()))
+    failed = select(batches.c.failures).where(batches.c.operation_id == operation)
+    failures = int(connection.execute(failed).scalar_one())
+    items = tuple(Item(document, tuple(group)) for document, group in groups.items())
+    return Batch(operation, bank_id, items, failures)
 
 
 def record(connection: Connection, lane: Lane, items: Sequence[Item], failures: int = 0) -> Batch:

@@ -13,6 +13,8 @@ from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from uuid import uuid4
 
+from sqlalchemy import exc
+
 from langchain_hindsight.errors import HindsightError
 from langchain_hindsight.outbox import (
     dead_letters,
@@ -90,6 +92,7 @@ class Store:
         draft: enqueue.Drafting,
         *,
         keep: bool = True,
+        beside: Store | None = None,
     ) -> int:
         """Write down what is new in a conversation, and remember that it was.
 
@@ -99,6 +102,8 @@ class Store:
             draft: Makes what is written down of the messages at some positions; told which others
                 were withheld, and so are nobody's context.
             keep: Whether the messages are kept, or only known, so that nothing keeps them later.
+            beside: Another outbox of this process, what of the conversation is known to which is
+                not new here either.
 
         Returns:
             How many messages were new or edited.
@@ -108,10 +113,18 @@ class Store:
             SQLAlchemyError: If the database cannot be written.
             OSError: If the file cannot be made.
         """
+
+        def narrow(found: enqueue.Findings) -> enqueue.Findings:
+            if beside is None or found.is_nothing:
+                return found
+            return beside.without_known(scope, transcript, found, keep=keep)
+
         for attempt in range(_TRIES):
             try:
                 if attempt < _APART:
-                    written, count = self._read_and_write(scope, transcript, draft, keep=keep)
+                    written, count = self._read_and_write(
+                        scope, transcript, draft, narrow, keep=keep
+                    )
                 else:
                     work = partial(
                         enqueue.find_and_write,
@@ -119,6 +132,7 @@ class Store:
                         transcript=transcript,
                         draft=draft,
                         caps=self._settings,
+                        narrow=narrow,
                         keep=keep,
                     )
                     written, count = self._database.run(work)
@@ -131,10 +145,16 @@ class Store:
         raise HindsightError(msg)
 
     def _read_and_write(
-        self, scope: Scope, transcript: Transcript, draft: enqueue.Drafting, *, keep: bool
+        self,
+        scope: Scope,
+        transcript: Transcript,
+        draft: enqueue.Drafting,
+        narrow: enqueue.Narrowing,
+        *,
+        keep: bool,
     ) -> tuple[RecentThread | None, int]:
         """Two transactions, of which the second locks others out for as long as writing takes."""
-        found = self._found(scope, transcript, keep=keep)
+        found = narrow(self._found(scope, transcript, keep=keep))
         if found.is_nothing:
             return None, 0
         work = enqueue.Writing.of(scope, found, draft)
@@ -152,6 +172,19 @@ class Store:
         return self._database.run(
             lambda c: enqueue.find_news(c, scope, transcript, keep=keep), reads=True
         )
+
+    def without_known(
+        self, scope: Scope, transcript: Transcript, found: enqueue.Findings, *, keep: bool
+    ) -> enqueue.Findings:
+        """What is new elsewhere without what is known here, or all where that cannot be read."""
+        if not self._database.is_open:
+            return found
+        try:
+            return self._database.run(
+                lambda c: enqueue.narrowed(c, scope, transcript, found, keep=keep), reads=True
+            )
+        except (exc.SQLAlchemyError, OSError):
+            return found  # a doubt is settled for keeping
 
     def add_note(self, scope: Scope, payload: str, name: str | None = None) -> str:
         """Write down one explicit note, or find the one of that name.

@@ -8,7 +8,7 @@ from test_delivery import BANK, turn
 from test_outbox_store import contents, open_store, retain, said
 
 from langchain_hindsight.errors import ConfigurationError, HindsightError
-from langchain_hindsight.outbox import delivery, polls
+from langchain_hindsight.outbox import default_file, delivery, polls
 from langchain_hindsight.outbox.address import address_of, server_of
 from langchain_hindsight.retain import Retainer
 from langchain_hindsight.settings import HindsightSettings, OutboxSettings
@@ -181,15 +181,18 @@ def open_retainer(tmp_path, monkeypatch):
     monkeypatch.setattr(delivery, "PROBE", 0.05)
     monkeypatch.setattr(polls, "FIRST", 0.005)
     monkeypatch.setattr(polls, "LONGEST", 0.01)
+    monkeypatch.setattr(default_file, "user_state_path", lambda _: tmp_path)
     opened, servers = [], []
 
-    def open_one(key, memory=None):
+    def open_one(key, memory=None, *, own=False):
         server = ScriptedServer()
         server.key = key
         if memory is not None:  # the same memory, behind the server's door
             server.stored, server._operations = memory.stored, memory._operations
         settings = HindsightSettings(
-            outbox=OutboxSettings(url=f"sqlite:///{(tmp_path / 'outbox.db').as_posix()}")
+            outbox=OutboxSettings(
+                url=None if own else f"sqlite:///{(tmp_path / 'outbox.db').as_posix()}"
+            )
         )
         servers.append(server)
         opened.append(Retainer(server, settings))
@@ -243,15 +246,28 @@ def test_a_key_that_replaces_another_of_the_same_memory_delivers_what_waits(open
 def test_a_key_that_was_missing_or_mistyped_from_the_start_is_cured_by_the_right_one(
     open_retainer, wrong
 ):
-    one, first = open_retainer(wrong)
+    one, first = open_retainer(wrong, own=True)
     refusing(first)
     one.retain_transcript(BANK, turn("a"), thread_id="t")
     one.flush(20)
     assert one.status().paused == ("work",)
     one.stop(0)
-    other, second = open_retainer(KEY)
+    other, second = open_retainer(KEY, own=True)
     assert other.flush(20).delivered == 1
     assert second.contents() == ["user: a"]
+
+
+def test_what_was_retained_under_a_refused_key_stays_in_an_outbox_that_others_may_share(
+    open_retainer,
+):
+    one, first = open_retainer("a-tenants-expired-key")
+    refusing(first)
+    one.retain_transcript(BANK, turn("a"), thread_id="t")
+    one.flush(20)
+    one.stop(0)
+    other, second = open_retainer(KEY)
+    assert other.flush(20).elsewhere == 1
+    assert second.stored == {}
 
 
 def test_what_was_retained_under_a_refused_key_stays_where_another_key_was_good(open_retainer):

@@ -784,6 +784,31 @@ def test_two_that_meet_a_damaged_file_set_it_aside_once_and_lose_nothing(tmp_pat
         store.close()
 
 
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        {"said_at": "nonsense"},
+        {"said_at": 5},
+        {"content": 5},
+        {"metadata": [1]},
+        {"metadata": {"a": 1}},
+        {"tags": 5},
+        {"tags": [5]},
+        {"scopes": "x", "tags": None},
+        {"context": ["a"]},
+    ],
+)
+def test_an_entry_of_another_shape_is_laid_by_and_those_behind_it_go_on(store, tmp_path, damaged):
+    retain(store, said("a", "b"))
+    with sqlite3.connect(tmp_path / "outbox.db") as connection:
+        text = json.dumps(json.loads(payload("a")) | damaged)
+        connection.execute("UPDATE hindsight_outbox_entries SET payload = ? WHERE id = 1", [text])
+    connection.close()
+    assert contents(store) == ["b"]
+    assert [dead.id for dead in store.dead_letters()] == [1]
+    assert store.content(1)
+
+
 def test_an_unreadable_entry_is_laid_by_and_those_behind_it_go_on(store, tmp_path):
     retain(store, said("a", "b"))
     with sqlite3.connect(tmp_path / "outbox.db") as connection:

@@ -364,6 +364,106 @@ def test_a_locked_database_does_not_hold_the_reply_for_long(
     assert "assistant: b" in server.contents()
 
 
+@contextlib.contextmanager
+def locked(path):
+    """Another process is in the middle of a transaction."""
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    finally:
+        other.execute("ROLLBACK")
+        other.close()
+
+
+@pytest.fixture
+def shortly_busy(monkeypatch):
+    from langchain_hindsight.outbox import database, engine
+
+    monkeypatch.setattr(engine, "BUSY_TIMEOUT_MS", 50)
+    monkeypatch.setattr(database, "_BREATHER", 0.0)
+
+
+@pytest.mark.usefixtures("shortly_busy")
+class TestTheDiskCannotBeWritten:
+    """What the disk knows of a conversation holds while memory stands in for it."""
+
+    def test_only_what_is_new_goes_out(self, open_retainer, server, tmp_path):
+        retainer = open_retainer()
+        retainer.retain_transcript(BANK, turn(*"abcdef"), thread_id="t")
+        retainer.flush(10)
+        with locked(tmp_path / "outbox.db"):
+            receipt = retainer.retain_transcript(BANK, turn(*"abcdefgh"), thread_id="t")
+            assert receipt.items == 2
+            again = retainer.retain_transcript(BANK, turn(*"abcdefgh"), thread_id="t")
+            assert again.status == "skipped"
+        retainer.flush(10)
+        last = retainer.retain_transcript(BANK, turn(*"abcdefghij"), thread_id="t")
+        assert (last.items, last.reason) == (2, None)
+        retainer.flush(10)
+        assert [item["content"][-1] for item in sent_items(server)] == list("abcdefghij")
+
+    def test_what_was_withheld_stays_so(self, open_retainer, server, tmp_path):
+        retainer = open_retainer()
+        retainer.retain_transcript(BANK, turn("a", "b"), thread_id="t")
+        retainer.retain_transcript(BANK, turn("a", "b", "c", "d"), thread_id="t", keep=False)
+        with locked(tmp_path / "outbox.db"):
+            retainer.retain_transcript(BANK, turn(*"abcdef"), thread_id="t")
+        retainer.flush(10)
+        assert sorted(one[-1] for one in server.contents()) == ["a", "b", "e", "f"]
+        assert "c" not in str([item["context"] for item in sent_items(server)])
+
+    def test_what_is_withheld_meanwhile_stays_so_for_every_process(
+        self, open_retainer, server, tmp_path
+    ):
+        retainer = open_retainer()
+        retainer.retain_transcript(BANK, turn("a", "b"), thread_id="t")
+        with locked(tmp_path / "outbox.db"):
+            retainer.retain_transcript(BANK, turn("a", "b", "c", "d"), thread_id="t", keep=False)
+        for process in (retainer, open_retainer()):
+            process.retain_transcript(BANK, turn(*"abcdef"), thread_id="t")
+            process.flush(10)
+        assert sorted(one[-1] for one in server.contents()) == ["a", "b", "e", "f"]
+
+    def test_an_answer_is_in_one_document(self, open_retainer, server, tmp_path):
+        retainer = open_retainer(unit="turn")
+        retainer.retain_transcript(BANK, turn("a"), thread_id="t")
+        retainer.flush(10)
+        with locked(tmp_path / "outbox.db"):
+            retainer.retain_transcript(BANK, turn(*"abcd"), thread_id="t")
+        retainer.flush(10)
+        retainer.retain_transcript(BANK, turn(*"abcdef"), thread_id="t")
+        retainer.flush(10)
+        told = " ".join(server.stored.values())
+        assert [told.count(f": {letter}") for letter in "abcdef"] == [1] * 6
+
+
+def test_an_answer_of_a_run_that_keeps_nothing_and_died_is_not_kept_by_the_next(
+    open_retainer, server
+):
+    retainer = open_retainer()
+    retainer.retain_transcript(BANK, turn("a", "b"), thread_id="t")
+    retainer.retain_transcript(BANK, turn("a", "b", "secret?"), thread_id="t", keep=False)
+    said = turn("a", "b", "secret?", "the secret", "c", "d")
+    assert retainer.retain_transcript(BANK, said, thread_id="t").items == 2
+    assert retainer.retain_transcript(BANK, said, thread_id="t").status == "skipped"
+    retainer.flush(10)
+    assert "secret" not in str(sent_items(server))
+
+
+async def test_a_caller_that_is_cancelled_while_it_retains_loses_nothing(open_retainer, server):
+    retainer = open_retainer()
+    for number in range(40):
+        said = turn(f"q{number}", f"a{number}")
+        task = asyncio.ensure_future(retainer.aretain_transcript(BANK, said, thread_id="t"))
+        await asyncio.sleep(number % 4 / 2000)
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+    await retainer.aflush(20)
+    assert len(server.stored) == 80
+
+
 def test_a_database_that_stays_locked_costs_one_turn_a_second_and_the_others_nothing(
     open_retainer, server, tmp_path
 ):
