@@ -1,4 +1,4 @@
-"""A damaged outbox is moved out of the way."""
+"""A damaged outbox is moved out of the way, and one that was deleted is written anew."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from uuid import uuid4
 
 from sqlalchemy import URL
 
-from langchain_hindsight.outbox.engine import BUSY_TIMEOUT_MS
+from langchain_hindsight.outbox.engine import BUSY_TIMEOUT_MS, make_private
 
 _DAMAGED = ("malformed", "not a database", "file is encrypted")
 
@@ -40,6 +40,38 @@ def set_aside(url: URL) -> Path | None:
                 path.with_name(path.name + suffix).replace(moved.with_name(moved.name + suffix))
     _logger.error("The outbox %s is damaged; set aside as %s, and a new one begun", path, moved)
     return moved
+
+
+def write_anew(deleted: sqlite3.Connection, path: Path) -> bool:
+    """Write a file that somebody deleted from a connection to what was in it.
+
+    Args:
+        deleted: A connection that was opened before; what it reads is still on the disk.
+        path: Where the file was.
+
+    Returns:
+        Whether it was written; otherwise another process was faster, or began a new one.
+
+    Raises:
+        OSError: If it cannot be written.
+    """
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    made = path.with_name(f"{path.name}.{uuid4().hex}")
+    with _held(path.with_name(f"{path.name}.recovery")):
+        if path.exists():
+            return False
+        for suffix in ("-wal", "-shm"):  # of the one that is gone
+            path.with_name(path.name + suffix).unlink(missing_ok=True)
+        try:
+            make_private(made)
+            with contextlib.closing(sqlite3.connect(made)) as copy:
+                deleted.backup(copy)
+            made.replace(path)
+        except sqlite3.Error as error:
+            raise OSError(str(error)) from None
+        finally:
+            made.unlink(missing_ok=True)
+    return True
 
 
 def says_damaged(error: BaseException) -> bool:

@@ -7,24 +7,27 @@ opened again when it is needed; one that is damaged is set aside for a new one.
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DatabaseError, DBAPIError, IntegrityError
 
 from langchain_hindsight.errors import HindsightError
 from langchain_hindsight.fork import abandon, hold_for_fork
-from langchain_hindsight.outbox.damage import says_damaged, set_aside
+from langchain_hindsight.outbox.damage import says_damaged, set_aside, write_anew
 from langchain_hindsight.outbox.engine import BUSY_TIMEOUT_MS, READS, is_there, open_engine
 from langchain_hindsight.outbox.foreign import refuse_foreign
 from langchain_hindsight.outbox.place import is_file, outbox_url
 from langchain_hindsight.settings import OutboxSettings
 
 T = TypeVar("T")
+
+_logger = logging.getLogger(__name__)
 
 _TRIES = 6
 _BREATHER = 5.0
@@ -58,6 +61,7 @@ class Database:
         self._lock = threading.RLock()
         self._locked_until = 0.0
         self._engine: Engine | None = None
+        self._file: tuple[int, int] | None = None
         self._reader: Connection | None = None
         self._writer: Connection | None = None
 
@@ -124,6 +128,8 @@ class Database:
         does not pay for it again and again.
         """
         with self._lock:
+            if not reads:
+                self._find_again()
             started = time.monotonic()
             if not reads and started < self._locked_until:
                 msg = "database is locked by another process"
@@ -145,6 +151,24 @@ class Database:
             msg = "The outbox is changed by others faster than this process can."
             raise HindsightError(msg)
 
+    def _find_again(self) -> None:
+        """See that the open file is the one in its place: what nobody finds again would be lost."""
+        if self._engine is None or self._reader is None or self._file is None:
+            return
+        path = Path(str(self._url.database))
+        if _identity(path) == self._file:
+            return
+        opened: Any = self._reader.connection.driver_connection
+        if write_anew(opened, path):
+            _logger.warning("The outbox %s was deleted; it was written anew with all it held", path)
+        else:
+            _logger.error(
+                "The outbox %s was deleted, and another is in its place: what waited in the one "
+                "that is gone is lost, unless it was written anew there",
+                path,
+            )
+        self._close()
+
     def _connection(self, *, reads: bool) -> Connection:
         """One of two connections that stay open: taking one anew costs as much as the work."""
         if self._engine is None or self._writer is None or self._reader is None:
@@ -154,6 +178,8 @@ class Database:
             self._writer = engine.connect()
             self._reader = engine.connect().execution_options(**{READS: True})
             self._engine = engine
+            if is_file(self._url):
+                self._file = _identity(Path(str(self._url.database)))
         return self._reader if reads else self._writer
 
     def _recovers(self, error: DBAPIError, attempt: int) -> bool:
@@ -167,6 +193,15 @@ class Database:
         if getattr(error.orig, "sqlstate", None) in _OVERTAKEN:
             return True
         return error.connection_invalidated and attempt == 0
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """What tells a file from another of its name; None where there is none."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _is_busy(error: DBAPIError) -> bool:

@@ -56,7 +56,7 @@ def open_engine(url: URL, settings: OutboxSettings) -> Engine:
 def _sqlite(url: URL, settings: OutboxSettings) -> Engine:
     options: dict[str, Any] = {"pool_reset_on_return": None}
     if is_file(url):
-        _make_private(Path(str(url.database)))
+        make_private(Path(str(url.database)))
         options |= {"pool_size": 2, "max_overflow": 0}
     else:
         options = {"poolclass": StaticPool}
@@ -89,7 +89,7 @@ def _postgresql(url: URL) -> Engine:
     return create_engine(url, pool_size=2, max_overflow=0, pool_pre_ping=True)
 
 
-def _make_private(path: Path) -> None:
+def make_private(path: Path) -> None:
     """Create file and folder for their owner alone; what exists is left as it is."""
     if not path.parent.exists():
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

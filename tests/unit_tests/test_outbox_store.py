@@ -766,6 +766,47 @@ def test_a_memory_whose_outbox_is_a_file_of_something_else_is_refused_at_once(tm
         Retainer(ScriptedServer(), HindsightSettings(outbox=settings))
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows deletes no open file")
+@pytest.mark.parametrize("gone", ["the file", "the file and its log", "the folder"])
+def test_a_file_that_somebody_deletes_is_written_anew_with_all_it_held(tmp_path, caplog, gone):
+    folder = tmp_path / "state"
+    one, two = open_store(folder / "outbox.db"), open_store(folder / "outbox.db")
+    retain(one, said("a", "b"))
+    retain(two, said("x"), thread="u")
+    if gone == "the folder":
+        shutil.rmtree(folder)
+    else:
+        for file in folder.glob("outbox.db*" if gone == "the file and its log" else "outbox.db"):
+            file.unlink()
+    assert retain(one, said("a", "b", "c")) == 1
+    assert retain(two, said("x", "y"), thread="u") == 1
+    assert "deleted" in caplog.text
+    one.close()
+    two.close()
+    again = open_store(folder / "outbox.db")
+    assert sorted(contents(again)) == ["a", "b", "c", "x", "y"]
+    assert retain(again, said("a", "b", "c")) == 0
+    assert {path.name for path in folder.iterdir()} <= {
+        *("outbox.db", "outbox.db-wal", "outbox.db-shm", "outbox.db.recovery")
+    }
+    again.close()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows deletes no open file")
+def test_another_file_in_the_place_of_the_outbox_is_used_and_the_loss_said(tmp_path, caplog):
+    store = open_store(tmp_path / "outbox.db")
+    retain(store, said("a"))
+    for file in tmp_path.glob("outbox.db*"):
+        file.unlink()
+    newer = open_store(tmp_path / "outbox.db")
+    retain(newer, said("x"), thread="u")
+    assert retain(store, said("a", "b")) == 2
+    assert "another is in its place" in caplog.text
+    assert sorted(contents(newer)) == ["a", "b", "x"]
+    newer.close()
+    store.close()
+
+
 def test_two_that_meet_a_damaged_file_set_it_aside_once_and_lose_nothing(tmp_path):
     path = tmp_path / "outbox.db"
     stores = [open_store(path), open_store(path)]
