@@ -29,6 +29,8 @@ class Edit:
     size: int
     document: str
     has_payload: bool
+    left: str | None = None
+    """The document that it was in, where it leaves one whose other messages are not at hand."""
 
     def apply(self, connection: Connection, text: Draft, room: Room) -> bool:
         """Write it down; False where another process changed the row meanwhile."""
@@ -55,6 +57,10 @@ class Edit:
             .where(entries.c.id == self.id, entries.c.state == self.state)
             .values(**values)
         )
+        if self.left is not None:
+            # They go out again without it once they are passed: what they are known by differs.
+            rest = and_(entries.c.document == self.left, entries.c.message_id.is_not(None))
+            connection.execute(update(entries).where(rest).values(fingerprint=""))
         return bool(changed.rowcount == 1)
 
 
@@ -90,7 +96,8 @@ def edits_of(
                     done.setdefault(other.id, (whole, place))
         else:
             own = str(uuid5(NAMESPACE, f"{row.document}/{row.seq}"))
-            done[row.id] = (Edit(row.id, row.state, row.size, own, edit.has_payload), index)
+            alone = Edit(row.id, row.state, row.size, own, edit.has_payload, row.document)
+            done[row.id] = (alone, index)
     return list(done.values())
 
 

@@ -47,7 +47,8 @@ def claim(connection: Connection, server: str, owner: str, longest_wait: float) 
         lanes.c.lease_until < now,
         lanes.c.lease_until > now + 2 * LEASE,  # the clock went back
     )
-    due = or_(lanes.c.due <= now, lanes.c.due > now + longest_wait)
+    back = or_(lanes.c.due > now + longest_wait, lanes.c.failed_at > now)  # the clock again
+    due = or_(lanes.c.due <= now, back)
     query = (
         select(
             lanes.c.id,

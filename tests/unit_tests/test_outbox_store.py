@@ -547,12 +547,13 @@ def test_a_bank_that_another_process_delivers_to_is_left_alone_until_its_lease_e
     two.close()
 
 
-def test_a_clock_that_went_back_holds_nothing_up(store, monkeypatch):
+@pytest.mark.parametrize("seconds", [600, 86_400])
+def test_a_clock_that_went_back_holds_nothing_up(store, monkeypatch, seconds):
     retain(store, said("a"))
     (lane,) = store.claim(SERVER)
     store.postpone(lane, delay=lambda _: 1.0, error="away", paused=False)
     now = time.time()
-    monkeypatch.setattr(time, "time", lambda: now - 86_400)
+    monkeypatch.setattr(time, "time", lambda: now - seconds)
     other = store
     other.owner = "another"
     assert [one.id for one in other.claim(SERVER)] == [lane.id]

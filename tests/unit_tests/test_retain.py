@@ -438,6 +438,21 @@ class TestTheDiskCannotBeWritten:
         assert [told.count(f": {letter}") for letter in "abcdef"] == [1] * 6
 
 
+def test_an_answer_edited_alone_leaves_the_document_of_its_turn_when_that_is_passed(
+    open_retainer, server
+):
+    retainer = open_retainer(unit="turn")
+    asked = HumanMessage("q", id="q")
+    for said in ([asked, AIMessage("old", id="a")], [AIMessage("new", id="a")]):
+        retainer.retain_transcript(BANK, said, thread_id="t")
+        retainer.flush(10)
+    whole = [asked, AIMessage("new", id="a")]
+    retainer.retain_transcript(BANK, whole, thread_id="t")
+    retainer.flush(10)
+    assert server.contents() == ["assistant: new", "user: q"]
+    assert retainer.retain_transcript(BANK, whole, thread_id="t").status == "skipped"
+
+
 def test_an_answer_of_a_run_that_keeps_nothing_and_died_is_not_kept_by_the_next(
     open_retainer, server
 ):
