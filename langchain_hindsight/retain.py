@@ -257,7 +257,7 @@ class Retainer:
         try:
             with _plainly():
                 outlet.store.hurry(self._address(), bank.bank_id)
-                self._wake(outlet, now=True)
+                self._wake(outlet)
         except HindsightError as error:  # it is written down all the same
             return RetainReceipt("queued", str(error), bank.bank_id, items=1)
         return _Note(outlet, bank.bank_id, document, started)

@@ -453,6 +453,16 @@ def test_an_answer_edited_alone_leaves_the_document_of_its_turn_when_that_is_pas
     assert retainer.retain_transcript(BANK, whole, thread_id="t").status == "skipped"
 
 
+def test_a_note_to_one_bank_makes_no_other_bank_impatient(open_retainer, server):
+    retainer = open_retainer()
+    server.retains.append(failure("throttled", status=429, retry_after=30.0))
+    retainer.retain_transcript(BANK, turn("a"), thread_id="t")
+    server.wait_for_requests(1)
+    assert retainer.retain_note(LifeBank("life"), "likes tea", wait=10).status == "stored"
+    time.sleep(0.3)
+    assert [bank for bank, _, _ in server.requests] == ["work", "life"]
+
+
 def test_an_answer_of_a_run_that_keeps_nothing_and_died_is_not_kept_by_the_next(
     open_retainer, server
 ):
