@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from both_sides import PROJECT, BothSides, Places, both_sides
-from figures import Bar, Figure
+from figures import Bar, Figure, Timings
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from material import turns
 from side_by_side import side_by_side
@@ -65,21 +65,25 @@ async def hand_off(places: Places) -> list[Figure]:
         runs = [list(itertools.islice(said, places.calls // 3)) for _ in range(places.runs + 1)]
         await side_by_side(sides, runs[:1], after_each=delivered)
         times = await side_by_side(sides, runs[1:], after_each=delivered)
-        burst = {"in a row": _Thread(both, "burst").hand_off}
-        in_a_row = await side_by_side(burst, runs[1:])
+        sides |= {
+            "retain": _Thread(both, "sync-row").hand_off,
+            "aretain": _Thread(both, "async-row").ahand_off,
+        }
+        in_a_row: dict[str, list[Sequence[float]]] = {side: [] for side in sides}
+        for run in runs[1:]:
+            for side, call in sides.items():
+                in_a_row[side] += (await side_by_side({side: call}, [run])).runs[side]
         await delivered()
     name = "hand-off of a two-message turn, SQLite, median"
-    return [
-        in_a_row.milliseconds(f"{name}: retain, turn upon turn", "in a row", Bar(1)),
-        times.milliseconds(f"{name}: retain, each after a delivery", "retain", Bar(1)),
-        times.milliseconds(f"{name}: aretain, each after a delivery", "aretain", Bar(1)),
-        times.ratio(
-            "awaiting raw aretain of the same text ÷ hand-off by aretain, median",
-            "raw aretain",
-            "aretain",
-            Bar(30, at_least=True),
-        ),
-    ]
+    ratio = "awaiting raw aretain of the same text ÷ hand-off by aretain, median"
+    figures = []
+    for when, measured in (("turn upon turn", Timings(in_a_row)), ("each after a delivery", times)):
+        figures += [
+            measured.milliseconds(f"{name}: retain, {when}", "retain", Bar(1)),
+            measured.milliseconds(f"{name}: aretain, {when}", "aretain", Bar(1)),
+            measured.ratio(f"{ratio}, {when}", "raw aretain", "aretain", Bar(30, at_least=True)),
+        ]
+    return figures
 
 
 async def a_long_thread(places: Places) -> list[Figure]:

@@ -9,6 +9,8 @@ import logging
 import multiprocessing
 import os
 import pickle
+import subprocess
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from faulty_network import HTML, answering, closed_port, hanging, resetting
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from remembering import stored
 
 from langchain_hindsight import (
     BankResolutionError,
@@ -824,6 +827,23 @@ def test_a_memory_that_nobody_closed_leaves_nothing_behind_when_collected(hindsi
     while set(threading.enumerate()) - before and time.monotonic() < deadline:
         time.sleep(0.01)
     assert not set(threading.enumerate()) - before
+
+
+def test_a_memory_that_nobody_closed_delivers_when_the_program_ends(hindsight_url, bank_id):
+    program = f"""
+from langchain_hindsight import DualBankMemory
+
+def work():
+    memory = DualBankMemory({hindsight_url!r}, project_bank={bank_id!r}, project_id="p")
+    print(memory.retain([("human", "We deploy on Fridays."), ("ai", "Noted.")], "t").status)
+
+work()
+"""
+    run = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert (run.stdout.strip(), run.stderr) == ("queued", "")
+    assert len(stored(hindsight_url, bank_id)) == 2
 
 
 async def test_cancelling_the_run_cancels_the_request():
