@@ -33,7 +33,9 @@ _TABLE = ("tool", "langchain-hindsight")
 _CLIENT_VARIABLES = ("HINDSIGHT_API_URL", "HINDSIGHT_BASE_URL")
 _OTHERS_VARIABLES = ("HINDSIGHT_API_", "HINDSIGHT_BASE_URL", "HINDSIGHT_CP_", "HINDSIGHT_EMBED_")
 _SECRET = frozenset(("api_key",))
-_URLS = frozenset(("url", "outbox.url"))
+_MAY_BE_SECRET = re.compile(
+    r"api_?k|key(?!w)|token(?!s)|secret|pass|auth|bearer|credential", re.IGNORECASE
+)
 _USER = re.compile(r"(?P<scheme>^\s*[\w+.-]+://)(?P<user>[^/?#]+)(?=@)")
 _UNSET = object()
 HIDDEN = "**********"
@@ -196,14 +198,32 @@ def shown(name: str, value: object) -> str:
 
 
 def masked(name: str, value: Any) -> Any:  # noqa: ANN401 - any setting's value
-    """A setting's value without credentials, as JSON would hold it."""
+    """A setting's value without credentials, as JSON would hold it.
+
+    Args:
+        name: The setting's name; any other, of what is left out, counts by its last word.
+        value: Its value.
+    """
     from langchain_hindsight.redaction import redact_value  # see _redacted
 
-    if name in _SECRET and not _is_reference(value):
+    if _is_reference(value):
+        return value
+    if name in _SECRET:
         return HIDDEN
-    if name in _URLS and isinstance(value, str):
-        return masked_url(value)
-    return redact_value(list(value) if isinstance(value, tuple) else value)
+    last = name.rpartition(".")[2]
+    (safe,) = redact_value({last: _without_texts_of_keys(last, value)}).values()
+    return safe
+
+
+def _without_texts_of_keys(name: str, value: Any) -> Any:  # noqa: ANN401 - any setting's value
+    """Nested values without the texts under a name that may be a key's, also a misspelt one."""
+    if isinstance(value, Mapping):
+        return {key: _without_texts_of_keys(str(key), one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_texts_of_keys(name, one) for one in value]
+    if not isinstance(value, str):
+        return value
+    return HIDDEN if _MAY_BE_SECRET.search(name) else _without_user(value)
 
 
 def _is_reference(value: object) -> bool:
@@ -215,7 +235,11 @@ def _is_reference(value: object) -> bool:
 
 def masked_url(url: str) -> str:
     """A URL without the credentials in it, and otherwise as it was."""
-    return _redacted(_USER.sub(_masked_user, url, count=1))
+    return _redacted(_without_user(url))
+
+
+def _without_user(url: str) -> str:
+    return _USER.sub(_masked_user, url, count=1)
 
 
 def _redacted(text: str) -> str:
@@ -299,7 +323,7 @@ def _checked(entry: Entry, origin: Origin, model: type[BaseModel], faults: list[
         f"expected {', '.join(options)}; "
         f"{'the default' if default is None else repr(default)} is used until you correct it"
     )
-    faults.append(Fault(origin, _redacted(repr(entry.value))[:_SHOWN], expected, is_error=False))
+    faults.append(Fault(origin, shown(entry.name, entry.value), expected, is_error=False))
     return _UNSET
 
 

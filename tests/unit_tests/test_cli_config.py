@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from langchain_hindsight import HindsightSettings, __version__
 from langchain_hindsight.cli import app
 from langchain_hindsight.settings import PROFILES
-from langchain_hindsight.settings_sources import settings_of
+from langchain_hindsight.settings_sources import masked, settings_of
 
 SECRET = "made-up-word"
 
@@ -230,6 +230,33 @@ def test_migrate_shows_what_becomes_of_each_value_and_writes_nothing(file, tmp_p
     assert any(line.startswith("recall.topK: not understood") for line in lines)
     assert SECRET not in "".join(lines)
     assert [one.name for one in tmp_path.iterdir() if one.is_file()] == ["older.json"]
+
+
+@pytest.mark.parametrize(
+    "left_out",
+    [
+        {"api_key": "winner", "hindsight": {"apiKey": SECRET}},
+        {"apiKey": "winner", "hindsight": {"apiKey": SECRET, "api_key": SECRET}},
+        {"url": "http://host", "hindsight": {"baseUrl": f"http://{SECRET}@host/"}},
+        {"hindsight": dict.fromkeys(("token", "secret", "authToken", "key", "auth"), SECRET)},
+        {"apikey": SECRET, "apiKy": SECRET, "hindsight_api_key": [SECRET], "api_keys": [SECRET]},
+        {"hindsite": {"apiKey": SECRET, "more": [{"baseUrl": f"http://{SECRET}@host/"}]}},
+        {"recall": {"budget": f"http://{SECRET}@host/"}},
+    ],
+)
+def test_migrate_prints_no_credential_of_what_is_left_out(tmp_path, left_out):
+    (tmp_path / "older.json").write_text(json.dumps(left_out))
+    printed = run("migrate", "older.json")
+    assert SECRET not in printed
+    assert any(line.startswith("- ") for line in printed.splitlines())
+
+
+def test_masking_leaves_what_holds_no_credential():
+    kept = {"keyword": "0.5", "topK": "8", "maxTokens": 8, "notes": ["http://host", None, "x"]}
+    assert masked("recall", kept) == kept
+    for name in settings_of(HindsightSettings):
+        if name != "api_key":
+            assert masked(name, "life-{user_id}") == "life-{user_id}"
 
 
 def test_migrate_writes_with_write_alone_and_keeps_the_original(file, tmp_path):
