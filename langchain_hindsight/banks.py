@@ -31,6 +31,7 @@ MAX_ID_BYTES = 192
 _HASH_DIGITS = 32
 _DERIVED = re.compile(rf"~[0-9a-f]{{{_HASH_DIGITS}}}$")
 _PLAIN = re.compile(r"[A-Za-z0-9_]+")
+_DOUBLED = re.compile(r"\{\{\s*\w+\s*\}\}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,8 +222,15 @@ def _names(template: str, field: str) -> list[str]:
     """The placeholders of a template, in order.
 
     Raises:
-        ConfigurationError: If it holds anything but plain ``{name}`` fields.
+        ConfigurationError: If it holds anything but plain ``{name}`` fields. A field in doubled
+            braces would be one id for everybody, so it is none either.
     """
+    if _DOUBLED.search(template):
+        msg = (
+            f"{field} doubles its braces, which then stand for themselves; write plain fields "
+            "such as {user_id}. An id that has braces may come from a function."
+        )
+        raise ConfigurationError(msg)
     try:
         parts = list(Formatter().parse(template))
     except ValueError as error:
@@ -250,7 +258,7 @@ def _resolve(template: BankTemplate, values: Mapping[str, Any], field: str, *, b
             )
             raise BankResolutionError(msg)
         if not bank:
-            return _hashed(value, ("{}", value)) if _tag_fault(value) else value
+            return _safe_tag(value, ("{}", value))
         return _safe(value, ("{}", value), [value])
     names = _names(template, field)
     if not names:
@@ -270,7 +278,7 @@ def _resolve(template: BankTemplate, values: Mapping[str, Any], field: str, *, b
     if len(found) > 1 and not _unambiguous(template, found):
         return _hashed(rendered, key)
     if not bank:
-        return _hashed(rendered, key) if _tag_fault(rendered) else rendered
+        return _safe_tag(rendered, key)
     return _safe(rendered, key, found.values())
 
 
@@ -280,7 +288,10 @@ def _scalar(value: object) -> str | None:
         value = value.value
     if isinstance(value, bool) or not isinstance(value, str | int | UUID):
         return None
-    text = str(value)
+    try:
+        text = str(value)
+    except ValueError:  # a number of thousands of digits
+        return None
     return text if text.strip() else None
 
 
@@ -298,6 +309,12 @@ def _safe(rendered: str, key: tuple[str, ...], values: Iterable[str]) -> str:
     if padded or _DERIVED.search(rendered) or _fault(rendered):
         return _hashed(rendered, key)
     return rendered
+
+
+def _safe_tag(rendered: str, key: tuple[str, ...]) -> str:
+    """The same for a project id, which may hold more; blanks around it stay in the tag."""
+    is_plain = not _DERIVED.search(rendered) and not _tag_fault(rendered)
+    return rendered if is_plain else _hashed(rendered, key)
 
 
 def _hashed(rendered: str, key: tuple[str, ...]) -> str:

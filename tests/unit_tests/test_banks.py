@@ -122,14 +122,30 @@ def test_a_template_that_can_never_work_is_refused(template):
         with_life(template)
 
 
-def test_doubled_braces_are_literal_ones():
-    assert with_project("a{{b}}").project({}).bank_id == "a{b}"
+@pytest.mark.parametrize("template", ["life-{{user_id}}", "{{ user_id }}", "{a}-{{b}}", "{{{a}}}"])
+def test_a_field_in_doubled_braces_is_refused_and_never_one_id_for_everybody(template):
+    for build in (
+        with_life,
+        with_project,
+        lambda project_id: with_project("coding", project_id=project_id),
+    ):
+        with pytest.raises(ConfigurationError, match="doubles its braces"):
+            build(template)
+
+
+def test_doubled_braces_around_no_field_are_literal_ones():
+    assert with_project("a{{b-c}}").project({}).bank_id == "a{b-c}"
 
 
 @pytest.mark.parametrize("value", [None, "", "  \t", True, False, 1.5, ["u"], {"id": "u"}, b"u"])
 def test_a_missing_blank_or_composite_value_is_no_bank(value):
     with pytest.raises(BankResolutionError, match="user_id"):
         with_life("life-{user_id}").life({"user_id": value})
+
+
+def test_a_number_that_is_too_long_to_be_written_is_no_bank():
+    with pytest.raises(BankResolutionError, match="user_id"):
+        with_life("life-{user_id}").life({"user_id": 10**5000})
 
 
 def test_no_value_at_all_is_no_bank():
@@ -177,6 +193,22 @@ def test_a_value_that_imitates_a_derived_id_does_not_meet_it():
     assert banks.life({"user_id": derived}).bank_id != derived
 
 
+@pytest.mark.parametrize(
+    ("project_id", "hashed"),
+    [
+        ("{a}", {"a": "team/" + "a" * 250}),
+        (lambda values: values["a"], {"a": "ac\nme"}),
+        ("{a}~{b}", {"a": "~", "b": "z"}),
+    ],
+)
+def test_a_project_id_that_imitates_a_derived_one_does_not_meet_it(project_id, hashed):
+    banks = with_project("coding", project_id=project_id)
+    derived = banks.project(hashed)
+    head, _, tail = derived.project_id.rpartition("~")
+    imitation = {"a": head, "b": tail} if "b" in hashed else {"a": derived.project_id}
+    assert banks.project(imitation).project_id != derived.project_id
+
+
 scalars = st.one_of(
     st.integers(),
     st.text(min_size=1, max_size=300).filter(str.strip),
@@ -194,6 +226,18 @@ def test_two_callers_never_meet_in_one_bank(template, one, other):
 
     same = tuple(map(str, one)) == tuple(map(str, other))
     assert (bank_of(one) == bank_of(other)) == same
+
+
+@given(st.tuples(scalars, scalars), st.tuples(scalars, scalars))
+@pytest.mark.parametrize("template", ["{a}{b}", "{a}-{b}", "{a}~{b}", "{a}/{b}"])
+def test_two_callers_never_meet_under_one_tag(template, one, other):
+    banks = with_project("coding", project_id=template)
+
+    def tag_of(values):
+        return banks.project(dict(zip("ab", values, strict=True))).tag
+
+    same = tuple(map(str, one)) == tuple(map(str, other))
+    assert (tag_of(one) == tag_of(other)) == same
 
 
 @given(st.text(min_size=1, max_size=400).filter(str.strip))
