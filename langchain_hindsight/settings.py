@@ -51,10 +51,26 @@ def _read_camel_case(data: Any) -> Any:  # noqa: ANN401 - pydantic hands over wh
     return {snake_case(k) if isinstance(k, str) else k: v for k, v in data.items()}
 
 
-class _Section(BaseModel):
+class _Fixed:
+    """What cannot be changed, and says so without the value: pydantic's own error would show it."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        try:
+            super().__setattr__(name, value)
+        except ValidationError:
+            msg = f"{name} cannot be set: settings are fixed once they are made; make others."
+            raise ConfigurationError(msg) from None
+
+
+class _Section(_Fixed, BaseModel):
     """One table of the tree: unknown keys are refused, camelCase is read."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        allow_inf_nan=False,
+        hide_input_in_errors=True,  # it may be a key or a URL with a password
+    )
 
     _camel = model_validator(mode="before")(_read_camel_case)
 
@@ -246,7 +262,7 @@ class Inspection:
     faults: tuple[Fault, ...]
 
 
-class HindsightSettings(BaseSettings):
+class HindsightSettings(_Fixed, BaseSettings):
     """The whole configuration of a `DualBankMemory`.
 
     A choice that nobody knows falls back to its default, with a warning. Pickled, it holds neither
@@ -264,11 +280,14 @@ class HindsightSettings(BaseSettings):
         extra="forbid",
         frozen=True,
         allow_inf_nan=False,
+        hide_input_in_errors=True,
     )
 
     url: str = Field(default="http://localhost:8888", repr=False)
     """The Hindsight server; also read from ``HINDSIGHT_API_URL`` and ``HINDSIGHT_BASE_URL``."""
-    api_key: Annotated[SecretStr | EnvironmentKey | None, NoDecode] = None
+    api_key: Annotated[SecretStr | EnvironmentKey | None, NoDecode] = Field(
+        default=None, repr=False
+    )
     """The server's key, or ``{ source = "env", name = "VARIABLE" }``: where it stands."""
     timeout: float = Field(default=60.0, gt=0)
     """Deadline of one explicit call or delivery, in seconds."""

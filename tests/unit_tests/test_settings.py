@@ -5,6 +5,7 @@ import logging
 import math
 import pickle
 import re
+import traceback
 from pathlib import Path
 
 import pytest
@@ -135,6 +136,37 @@ def test_no_repr_dump_or_error_shows_the_key(monkeypatch):
     with pytest.raises(ConfigurationError) as caught:
         HindsightSettings(api_key={"made-up-key": 1})
     assert "made-up-key" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda: HindsightSettings.model_validate_json(f'{{"api_key": "{SECRET}"'),
+        lambda: OutboxSettings(url=[SECRET]),
+        lambda: OutboxSettings.model_validate_json(f'{{"url": "{SECRET}"'),
+    ],
+)
+def test_no_error_of_pydantics_own_shows_a_credential(wrong):
+    with pytest.raises(ValueError, match="validation error") as caught:
+        wrong()
+    assert SECRET not in str(caught.value)
+
+
+@pytest.mark.parametrize(("section", "name"), [("api_key", "api_key"), ("outbox", "url")])
+def test_what_cannot_be_changed_is_said_without_the_value(section, name):
+    settings = HindsightSettings()
+    changed = settings if section == name else getattr(settings, section)
+    with pytest.raises(ConfigurationError, match=f"{name} cannot be set") as caught:
+        setattr(changed, name, SECRET)
+    assert SECRET not in "".join(traceback.format_exception(caught.value))
+
+
+def test_no_repr_shows_a_key_that_was_put_in_unchecked():
+    for settings in (
+        HindsightSettings().model_copy(update={"api_key": SECRET}),
+        HindsightSettings.model_construct(api_key=SECRET),
+    ):
+        assert SECRET not in f"{settings!r}{settings}"
 
 
 def test_no_repr_shows_a_password_inside_a_url():
