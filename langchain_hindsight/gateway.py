@@ -147,8 +147,8 @@ class Gateway:
 
     def __init__(self, url: str, api_key: Callable[[], str | None], timeout: float) -> None:
         """Check the URL and start nothing."""
-        parts = urlsplit(url.strip().rstrip("/"))
         try:
+            parts = urlsplit(url.strip().rstrip("/"))
             usable = parts.scheme in {"http", "https"} and bool(parts.hostname)
             _ = parts.port
         except ValueError:

@@ -44,7 +44,7 @@ def identify_project(folder: Path, strategy: Strategy = "auto") -> str:
 
 def find_project(folder: Path, strategy: Strategy = "auto") -> FoundProject:
     """`identify_project`, with what the id was taken from."""
-    root = next((one for one in (folder, *folder.parents) if _is_repository(one)), None)
+    root = next((one for one in (folder, *folder.parents) if is_repository(one)), None)
     if root is not None and strategy != "folder":
         remote = _origin(root)
         normalized = normalize_remote(remote) if remote else ""
@@ -98,10 +98,11 @@ def _origin(root: Path) -> str | None:
     return None
 
 
-def _is_repository(folder: Path) -> bool:
+def is_repository(folder: Path) -> bool:
+    """Whether a folder is a repository's root; one that may not be looked into is none."""
     try:
         return (folder / ".git").exists()
-    except OSError:  # one that may not be looked into
+    except OSError:
         return False
 
 

@@ -8,6 +8,7 @@ no network, no program.
 from __future__ import annotations
 
 import difflib
+import errno
 import os
 import re
 import tomllib
@@ -24,11 +25,13 @@ from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, EnvSettingsSource
 
 from langchain_hindsight.older_settings import Entry, Tree, nested, translate
+from langchain_hindsight.project_identity import is_repository
 
 NAMED_FILE = "HINDSIGHT_CONFIG_FILE"
 """The variable that names one more file, ahead of the project's and the user's."""
 
 _SHOWN = 200
+_DEEPEST = 32
 _TABLE = ("tool", "langchain-hindsight")
 _CLIENT_VARIABLES = ("HINDSIGHT_API_URL", "HINDSIGHT_BASE_URL")
 _OTHERS_VARIABLES = ("HINDSIGHT_API_", "HINDSIGHT_BASE_URL", "HINDSIGHT_CP_", "HINDSIGHT_EMBED_")
@@ -167,14 +170,32 @@ def config_files() -> list[ConfigFile]:
     named = os.environ.get(NAMED_FILE, "").strip()
     files = []
     if named:
-        path = Path(named).expanduser()
-        files.append(ConfigFile(f"named by {NAMED_FILE}", path, path.is_file()))
+        path = _named_path(named)
+        files.append(ConfigFile(f"named by {NAMED_FILE}", path, _is_file(path)))
     for name, table in ((".hindsight.toml", ()), ("pyproject.toml", _TABLE)):
         found = _project_file(name)
         if found is not None:
             files.append(ConfigFile("of the project", *found, table))
     user = user_config_path("langchain-hindsight") / "config.toml"
-    return [*files, ConfigFile("of the user", user, user.is_file())]
+    return [*files, ConfigFile("of the user", user, _is_file(user))]
+
+
+def _named_path(named: str) -> Path:
+    try:
+        path = Path(named).expanduser()
+    except RuntimeError:  # the home of somebody unknown
+        path = Path(named)
+    # What is no file's name may be what a file should hold, keys included.
+    is_name = _is_file(path) or not re.search(r'[{"=\n]', named)
+    return path if is_name else Path(HIDDEN)
+
+
+def _is_file(path: Path) -> bool:
+    """Whether a file is there; one in a place that may not be looked into is not."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False
 
 
 def explain(error: ValidationError, model: type[BaseModel], reading: Reading) -> list[Fault]:
@@ -350,9 +371,10 @@ class _Variables(EnvSettingsSource):
 
     def decode_complex_value(self, field_name: str, field: FieldInfo, value: Any) -> Any:  # noqa: ANN401 - the signature is pydantic's
         try:
-            return super().decode_complex_value(field_name, field, value)
-        except ValueError:
+            found = super().decode_complex_value(field_name, field, value)
+        except (ValueError, RecursionError):
             return value
+        return value if _is_too_deep(found) else found
 
 
 def _client_layer() -> Iterable[_Layer]:
@@ -395,9 +417,9 @@ def _project_file(name: str) -> tuple[Path, bool] | None:
     except OSError:  # the working directory is gone
         return None
     for folder in (here, *here.parents):
-        if (folder / name).is_file():
+        if _is_file(folder / name):
             return folder / name, True
-        if (folder / ".git").exists():
+        if is_repository(folder):
             break
     return here / name, False
 
@@ -408,8 +430,9 @@ def _file_layers(files: Iterable[ConfigFile], faults: list[Fault]) -> Iterator[_
             continue
         try:
             raw = parsed_file(file.path)
-        except (OSError, ValueError) as error:
-            faults.append(Fault(Origin("file", "", file.path), "", _unreadable(error)))
+        except (OSError, ValueError, RecursionError) as error:
+            by = f" ({file.role})" if NAMED_FILE in file.role else ""
+            faults.append(Fault(Origin("file", "", file.path), "", f"{_unreadable(error)}{by}"))
             continue
         for name in file.table:
             raw = raw.get(name, {}) if isinstance(raw, Mapping) else {}
@@ -426,13 +449,27 @@ def parsed_file(path: Path) -> Any:  # noqa: ANN401 - whatever the file holds
     Raises:
         OSError: If it cannot be read.
         ValueError: If it is no TOML, or no JSON, of which comments may be a part.
+        RecursionError: If it is nested deeper than anything that is configured.
     """
+    if path.is_fifo():
+        raise OSError(errno.ESPIPE, "it is a pipe, which is read once and may never end")
     text = path.read_text(encoding="utf-8-sig")
-    if not _is_json(path):
-        return tomllib.loads(text)
-    import jsonc
+    if _is_json(path):
+        import jsonc
 
-    return jsonc.loads(text)
+        found = jsonc.loads(text)
+    else:
+        found = tomllib.loads(text)
+    if _is_too_deep(found):
+        raise RecursionError
+    return found
+
+
+def _is_too_deep(value: Any, room: int = _DEEPEST) -> bool:  # noqa: ANN401 - whatever a source holds
+    inner = value.values() if isinstance(value, dict) else value
+    if not isinstance(value, dict | list):
+        return False
+    return room == 0 or any(_is_too_deep(one, room - 1) for one in inner)
 
 
 def _is_json(path: Path) -> bool:
@@ -442,6 +479,8 @@ def _is_json(path: Path) -> bool:
 def _unreadable(error: Exception) -> str:
     if isinstance(error, OSError):
         return f"it cannot be read ({error.strerror or type(error).__name__})"
+    if isinstance(error, RecursionError):
+        return f"it is nested more than {_DEEPEST} deep"
     if isinstance(error, UnicodeDecodeError):
         return "it is no UTF-8 text"
     kind = "TOML" if isinstance(error, tomllib.TOMLDecodeError) else "JSON"

@@ -1,8 +1,10 @@
 """The configuration: its sources, their order, and what profiles switch."""
 
 import copy
+import errno
 import logging
 import math
+import os
 import pickle
 import re
 import traceback
@@ -18,7 +20,13 @@ from langchain_hindsight import (
     create_hindsight_tools,
 )
 from langchain_hindsight.settings import PROFILES, OutboxSettings, RecallSettings, Switches
-from langchain_hindsight.settings_sources import is_masked, masked_url, options_of, settings_of
+from langchain_hindsight.settings_sources import (
+    config_files,
+    is_masked,
+    masked_url,
+    options_of,
+    settings_of,
+)
 
 CHOICES = {
     name: options_of(field.annotation)
@@ -80,6 +88,84 @@ def test_a_named_file_that_is_missing_is_an_error(monkeypatch):
     monkeypatch.setenv("HINDSIGHT_CONFIG_FILE", "nowhere.toml")
     with pytest.raises(ConfigurationError, match=r"nowhere\.toml: it cannot be read"):
         HindsightSettings()
+
+
+@pytest.mark.parametrize("named", ["~nobody-has-this-name/x.toml", "x" * 5000, "a\nb.toml"])
+def test_a_name_that_no_file_can_have_is_an_error_that_names_the_variable(monkeypatch, named):
+    monkeypatch.setenv("HINDSIGHT_CONFIG_FILE", named)
+    with pytest.raises(ConfigurationError, match=r"cannot be read .*HINDSIGHT_CONFIG_FILE"):
+        HindsightSettings()
+
+
+@pytest.mark.parametrize("more", ["", "x" * 5000])
+def test_what_a_file_should_hold_in_place_of_its_name_shows_no_key(monkeypatch, more):
+    text = f'{{"apiKey": "{SECRET}", "more": "{more}"}}'
+    monkeypatch.setenv("HINDSIGHT_CONFIG_FILE", text)
+    with pytest.raises(ConfigurationError, match="HINDSIGHT_CONFIG_FILE") as caught:
+        HindsightSettings()
+    assert SECRET not in f"{caught.value}{config_files()}"
+
+
+@pytest.fixture
+def closed(tmp_path, monkeypatch):
+    """A folder that may not be looked into, for whomever the tests run as."""
+    folder = tmp_path / "closed"
+    folder.mkdir()
+    stat, read = Path.stat, Path.read_text
+
+    def refuse(method, path, *args, **more):
+        if folder in path.parents:
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return method(path, *args, **more)
+
+    monkeypatch.setattr(Path, "stat", lambda *args, **more: refuse(stat, *args, **more))
+    monkeypatch.setattr(Path, "read_text", lambda *args, **more: refuse(read, *args, **more))
+    return folder
+
+
+def test_a_configuration_folder_that_may_not_be_looked_into_holds_nothing(closed, monkeypatch):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(closed))
+    assert HindsightSettings(timeout=3).timeout == 3
+    (closed / "project").mkdir()
+    monkeypatch.chdir(closed / "project")
+    assert HindsightSettings(timeout=3).timeout == 3
+
+
+def test_a_named_file_that_may_not_be_looked_at_is_an_error(closed, monkeypatch):
+    monkeypatch.setenv("HINDSIGHT_CONFIG_FILE", str(closed / "team.toml"))
+    with pytest.raises(ConfigurationError, match=r"team\.toml: it cannot be read \(Permission den"):
+        HindsightSettings()
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes")
+def test_a_pipe_is_refused_and_never_waited_for(monkeypatch, tmp_path):
+    os.mkfifo(tmp_path / "team.json")
+    monkeypatch.setenv("HINDSIGHT_CONFIG_FILE", "team.json")
+    with pytest.raises(ConfigurationError, match=r"team\.json: it cannot be read \(it is a pipe"):
+        HindsightSettings()
+
+
+@pytest.mark.parametrize("depth", [100, 900, 5000])
+@pytest.mark.parametrize("name", ["team.json", "team.toml", "HINDSIGHT_RECALL__MIN_SCORES"])
+def test_what_is_nested_without_end_is_told_with_its_place(monkeypatch, tmp_path, name, depth):
+    if name.startswith("HINDSIGHT"):
+        monkeypatch.setenv(name, '{"a":' * depth + "1" + "}" * depth)
+    else:
+        text = '{"a":' * depth + "1" + "}" * depth
+        (tmp_path / name).write_text(
+            text if name == "team.json" else f"a={'[' * depth}{']' * depth}"
+        )
+        monkeypatch.setenv("HINDSIGHT_CONFIG_FILE", name)
+    with pytest.raises(ConfigurationError, match=re.escape(name)):
+        HindsightSettings()
+
+
+@pytest.mark.parametrize(
+    "url", ["http://[::1", "http://[a]", "http://host:x", "host", "http://", " "]
+)
+def test_a_url_that_is_none_is_a_configuration_error(url):
+    with pytest.raises(ConfigurationError, match="url must be an http or https URL"):
+        DualBankMemory(url=url, project_bank="b")
 
 
 def test_a_variable_that_is_blank_is_not_set(monkeypatch, tmp_path):
