@@ -58,9 +58,10 @@ class Origin:
 
     def __str__(self) -> str:
         """As a person would say it."""
+        key = printable(self.key)
         if self.kind == "file":
-            return f"{self.file}: {self.key}" if self.key else str(self.file)
-        return f"argument {self.key}" if self.kind == "argument" else self.key
+            return f"{printable(str(self.file))}: {key}" if key else printable(str(self.file))
+        return f"argument {key}" if self.kind == "argument" else key
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +212,11 @@ def explain(error: ValidationError, model: type[BaseModel], reading: Reading) ->
         value = shown(name, one["input"]) if is_one else f"a {type(one['input']).__name__}"
         found[name] = Fault(origin, value, expected)
     return list(found.values())
+
+
+def printable(text: str) -> str:
+    """A text of a file's, without a character that a terminal would obey."""
+    return "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
 
 
 def shown(name: str, value: object) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import sys
 from typing import Annotated
 
 import typer
@@ -48,5 +50,8 @@ app.add_typer(outbox, name="outbox")
 
 
 def main() -> None:
-    """Run the command."""
+    """Run the command; what a terminal has no letters for is written as an escape."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     app()

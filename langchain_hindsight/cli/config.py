@@ -44,7 +44,10 @@ def show(
 
     found = HindsightSettings.inspect()
     if found.settings is None:
-        _print_faults(found.faults)
+        if as_json:
+            _print_json({"faults": [_fault_data(one) for one in found.faults]})
+        else:
+            _print_faults(found.faults, stderr=True)
         raise typer.Exit(1)
     rows = [
         row
@@ -53,12 +56,11 @@ def show(
     ]
     if as_json:
         _print_json({row.name: _as_data(row) for row in rows})
-        return
-    console = _console()
-    for row in _sections(rows, console):
-        console.print(row)
-    if found.faults:
-        _print_faults(found.faults)
+    else:
+        console = _console()
+        for row in _sections(rows, console):
+            console.print(row)
+    _print_faults(found.faults, stderr=True)
 
 
 @config.command()
@@ -147,11 +149,11 @@ def _fault_data(fault: Fault) -> dict[str, Any]:
     }
 
 
-def _print_faults(faults: Iterable[Fault]) -> None:
+def _print_faults(faults: Iterable[Fault], *, stderr: bool = False) -> None:
     faults = list(faults)
     if not faults:
         return
-    console = _console()
+    console = _console(stderr=stderr)
     table = _table("", "where", "found", "expected")
     for one in faults:
         kind = "[red]error[/]" if one.is_error else "[yellow]warning[/]"
@@ -184,17 +186,21 @@ def _table(*headers: str) -> Table:
     return table
 
 
-def _console() -> Console:
+def _console(*, stderr: bool = False) -> Console:
     from rich.console import Console
 
-    return Console(width=None if sys.stdout.isatty() else _WIDE)
+    stream = sys.stderr if stderr else sys.stdout
+    is_terminal = stream is not None and stream.isatty()  # None where it was closed
+    return Console(width=None if is_terminal else _WIDE, stderr=stderr)
 
 
 def _plain(text: str) -> str:
     from rich.markup import escape
 
-    return escape(text)
+    from langchain_hindsight.settings_sources import printable
+
+    return escape(printable(text))
 
 
 def _print_json(data: object) -> None:
-    typer.echo(json.dumps(data, indent=2, ensure_ascii=False))
+    typer.echo(json.dumps(data, indent=2))

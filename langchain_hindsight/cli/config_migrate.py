@@ -52,7 +52,7 @@ def migrate(
 ) -> None:
     """Show what an older configuration becomes, and write it with --write."""
     from langchain_hindsight.settings import HindsightSettings
-    from langchain_hindsight.settings_sources import NAMED_FILE, read_file
+    from langchain_hindsight.settings_sources import NAMED_FILE, printable, read_file
 
     reading = read_file(HindsightSettings, file)
     found = HindsightSettings.inspect(reading)
@@ -65,9 +65,9 @@ def migrate(
     for change in changes(reading, file):
         for sign, line in change.lines():
             color = {"-": "red", "+": "green"}.get(sign)
-            typer.secho(f"{sign} {line}", fg=color)
+            typer.secho(f"{sign} {printable(line)}", fg=color)
     for one in reading.faults:
-        typer.secho(f"{one.origin.key}: {one.expected}", fg="yellow", err=True)
+        typer.secho(f"{printable(one.origin.key)}: {one.expected}", fg="yellow", err=True)
     if not write:
         typer.echo(f"Nothing was written. With --write it goes to {target}.")
         return

@@ -1,5 +1,6 @@
 """The command ``config``: what it shows, what it finds wrong, and what it makes of older files."""
 
+import io
 import json
 import os
 import stat
@@ -13,7 +14,7 @@ from test_older_settings import configurations, junk
 from typer.testing import CliRunner
 
 from langchain_hindsight import HindsightSettings, __version__
-from langchain_hindsight.cli import app
+from langchain_hindsight.cli import app, main
 from langchain_hindsight.settings import PROFILES
 from langchain_hindsight.settings_sources import masked, settings_of
 
@@ -135,6 +136,76 @@ def test_show_can_leave_out_what_is_not_set(monkeypatch):
 def test_show_fails_where_the_configuration_does_not_hold(monkeypatch):
     monkeypatch.setenv("HINDSIGHT_TIMEOUT", "soon")
     assert "HINDSIGHT_TIMEOUT" in run("show", code=1)
+
+
+def test_show_for_programs_is_json_also_where_the_configuration_does_not_hold(monkeypatch):
+    monkeypatch.setenv("HINDSIGHT_TIMEOUT", "soon")
+    (fault,) = json.loads(run("show", "--json", code=1))["faults"]
+    assert fault["key"] == "HINDSIGHT_TIMEOUT"
+
+
+@pytest.mark.parametrize("words", [("show",), ("show", "--json")])
+@pytest.mark.parametrize(("name", "value"), [("PROFILE", "x"), ("TIMEOUT", "x")])
+def test_show_says_what_is_wrong_beside_what_it_shows(words, name, value, monkeypatch):
+    monkeypatch.setenv(f"HINDSIGHT_{name}", value)
+    result = CliRunner().invoke(app, ["config", *words])
+    said_as_json = name == "TIMEOUT" and "--json" in words
+    assert f"HINDSIGHT_{name}" in (result.stdout if said_as_json else result.stderr)
+    if "--json" in words:
+        json.loads(result.stdout)
+
+
+@pytest.fixture
+def on(monkeypatch):
+    """Runs the command where the streams take an encoding alone, or are closed."""
+
+    def ran(encoding, *words):
+        streams = [
+            encoding and io.TextIOWrapper(io.BytesIO(), encoding=encoding, errors="strict")
+            for _ in range(2)
+        ]
+        monkeypatch.setattr(sys, "stdout", streams[0])
+        monkeypatch.setattr(sys, "stderr", streams[1])
+        monkeypatch.setattr(sys, "argv", ["langchain-hindsight", "config", *words])
+        with pytest.raises(SystemExit):
+            main()
+        for one in filter(None, streams):
+            one.flush()
+        return [one and one.buffer.getvalue() for one in streams]
+
+    return ran
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "cp1252", "latin-1", "utf-8"])
+@pytest.mark.parametrize("file", ["мой.json", "no.json"])
+@pytest.mark.parametrize("words", [("show",), ("check",), ("path",), ("migrate", "мой.json")])
+def test_a_terminal_without_the_letters_gets_escapes(
+    tmp_path, monkeypatch, on, encoding, file, words
+):
+    text = '{"banks": {"project": {"bankId": "мой ö 日本 \\ud800"}}, "x😀\\ud800": 1}'
+    (tmp_path / "мой.json").write_text(text, encoding="utf-8")
+    (tmp_path / "no.json").write_text('{"timeout": "日本 ö"}', encoding="utf-8")
+    monkeypatch.setenv("HINDSIGHT_CONFIG_FILE", file)
+    assert any(on(encoding, *words))
+    if words[0] != "migrate":
+        json.loads(on(encoding, *words, "--json")[0])
+
+
+@pytest.mark.parametrize("words", [("show",), ("show", "--json"), ("check",), ("path",)])
+def test_an_output_that_is_closed_is_no_error(on, words):
+    assert on(None, *words) == [None, None]
+
+
+@pytest.mark.parametrize("words", [("show",), ("check",), ("migrate", "team.json")])
+@pytest.mark.parametrize("control", ["\x1b[31m", "\x07", "\u202e", "\x9b"])
+def test_nothing_of_a_file_commands_the_terminal(tmp_path, monkeypatch, words, control):
+    (tmp_path / "team.json").write_text(json.dumps({f"k{control}": 3, "x": control}))
+    (tmp_path / "team.toml").write_text(f'"k{json.dumps(control)[1:-1]}" = 3\n')
+    for name in ("team.json", "team.toml"):
+        monkeypatch.setenv("HINDSIGHT_CONFIG_FILE", name)
+        said = CliRunner().invoke(app, ["config", *words]).output
+        assert said
+        assert control not in said
 
 
 def test_check_finds_nothing_wrong_where_nothing_is(monkeypatch):
