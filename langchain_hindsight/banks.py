@@ -65,7 +65,7 @@ class BankPolicy:
     Raises:
         ConfigurationError: If a template or a literal id can never work, or the Project Bank is
             shared by projects (``domain-tagged``) and has no id, or a Life Bank is asked for that
-            has none.
+            has none, or both take part and are one bank.
     """
 
     def __init__(self, settings: HindsightSettings, *, identify_project: Callable[[], str]) -> None:
@@ -94,6 +94,13 @@ class BankPolicy:
         _check(self._project, "banks.project.bank_id", bank=True)
         _check(self._life, "banks.life.bank_id", bank=True)
         _check(self._scope.project_id, "scope.project_id", bank=False)
+        both = self._switches.project and self._switches.life
+        if both and _is_fixed(self._project) and self._project == self._life:
+            msg = (
+                f"banks.life.bank_id = {self._life!r} is the Project Bank's id too, and nothing "
+                "automatic may be written to a Life Bank; name another bank."
+            )
+            raise ConfigurationError(msg)
 
     @property
     def has_life(self) -> bool:

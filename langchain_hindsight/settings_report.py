@@ -64,7 +64,7 @@ def what_cannot_work(settings: HindsightSettings, origins: Mapping[str, Origin])
         DualBankMemory(
             settings=settings,
             project_bank=settings.banks.project.bank_id or "named-by-the-program",
-            life_bank="named-by-the-program" if settings.lacks_life_bank else None,
+            life_bank="named-by-it-too" if settings.lacks_life_bank else None,
         )
     except ConfigurationError as error:
         named = [name for name in settings_of(HindsightSettings) if name in str(error)]

@@ -336,6 +336,18 @@ def test_a_project_id_may_depend_on_the_caller():
         banks.project({})
 
 
+@pytest.mark.parametrize(
+    ("project", "life"), [({}, {}), ({"enabled": False}, {}), ({}, {"enabled": False})]
+)
+def test_one_bank_for_both_is_refused_exactly_where_both_take_part(project, life):
+    banks = {"project": {"bank_id": "b", **project}, "life": {"bank_id": "b", **life}}
+    if project or life:
+        assert policy(banks=banks)
+        return
+    with pytest.raises(ConfigurationError, match=r"banks\.life\.bank_id = 'b' is the Project"):
+        policy(banks=banks)
+
+
 def test_no_life_bank_is_said_plainly():
     with pytest.raises(LifeBankDisabledError, match="life_bank"):
         with_project("coding").life({"user_id": "anna"})

@@ -228,6 +228,12 @@ def test_check_says_which_banks_a_program_must_name(monkeypatch):
         ("timeout = \n", "", "", "no TOML"),
         ('[banks.life]\nbank_id = "a/b"\n', "banks.life.bank_id", "", "holds a '/'"),
         ('[banks.project]\nbank_id = "{}"\n', "banks.project.bank_id", "", "plain fields"),
+        (
+            '[banks]\nlife.bank_id = "b"\nproject.bank_id = "b"\n',
+            "banks.life.bank_id",
+            "",
+            "name another bank",
+        ),
         ('url = "no-url"\n', "url", "", "http or https"),
         ('[outbox]\nurl = "mysql://host/x"\n', "outbox.url", "", "sqlite and postgresql"),
         ('[life_retain]\nmode = "router"\n', "life_retain.mode", "", "are off"),
