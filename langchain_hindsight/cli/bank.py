@@ -103,7 +103,9 @@ def missions(
         manage(role, lambda managed: managed.set_missions(wording), caller)
     found = manage(role, lambda managed: managed.missions(), caller)
     if found is None:
-        typer.echo("The bank does not exist yet.", err=True)
+        typer.echo(
+            "The bank does not exist yet; it is created when it is first retained to.", err=True
+        )
         raise typer.Exit(1)
     for name, mission in found.items():
         typer.echo(f"{name}: {mission}")

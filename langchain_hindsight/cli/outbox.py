@@ -144,7 +144,7 @@ def list_entries(
         _print_json([_entry_json(one) | _content_json(words, one.id) for one in found])
         return
     if not found:
-        typer.echo("Nothing waits.")
+        typer.echo(f"There is no {state} entry." if state else "Nothing waits.")
         return
     _console().print(_table(found, words))
 

@@ -53,6 +53,9 @@ def apply(
         typer.echo(f"- {mission}: {before or 'none'}\n+ {mission}: {after}")
     for model in plan.models:
         typer.echo(f"+ mental model: {model}")
+    if plan.exists and not plan.missions and not plan.models:
+        typer.echo("There is nothing to change.")
+        return
     if plan.problem:
         hint = " Nothing was applied; --missions-only applies the rest." * (plan.problem == NO_LLM)
         typer.echo(f"Error: {plan.problem}{hint}", err=True)
