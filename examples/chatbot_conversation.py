@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import asyncio
 import urllib.error
 import urllib.request
 import uuid
@@ -78,6 +78,8 @@ class Chat:
         self._shown: str | None = None
         self._saver = InMemorySaver()
         self._go_on_from: str | None = None
+        # Ctrl-C cancels what it runs at the next await, and never breaks into somebody's lock.
+        self._runner = asyncio.Runner()
         # The middleware recalls and retains by itself; a model is left to look further, and to
         # write to the Life Bank when it is asked to.
         offered = {"hindsight_recall", "hindsight_retain_life"}
@@ -137,6 +139,7 @@ class Chat:
                 report = self._memory.flush(_FLUSH)
             except KeyboardInterrupt:
                 report = FlushReport(timed_out=True)
+        self._runner.close()
         status = self._memory.status()
         waiting = status.waiting + status.in_flight
         if waiting:
@@ -158,7 +161,7 @@ class Chat:
         before = self._checkpoint()
         answer = self._view.answer()
         try:
-            self._stream(human, answer)
+            self._runner.run(self._stream(human, answer))
         except KeyboardInterrupt:
             answer.end()
             self._take_back(before)
@@ -166,34 +169,34 @@ class Chat:
         except Exception as error:  # noqa: BLE001 - each model's package has errors of its own
             answer.end()
             self._take_back(before)
-            self._show_recall(human)
+            self._runner.run(self._show_recall(human))
             return self._view.warn(f"No answer: {_sentence(error)}")
         answer.end()
         return answer.text
 
-    def _stream(self, human: HumanMessage, answer: Answer) -> None:
+    async def _stream(self, human: HumanMessage, answer: Answer) -> None:
         from langchain_core.messages import AIMessage, ToolMessage
 
         config = self.config
         if self._go_on_from:
             config["configurable"]["checkpoint_id"] = self._go_on_from
             self._go_on_from = None
-        events = self._agent.stream({"messages": [human]}, config, stream_mode="messages")
-        with contextlib.closing(events), self._view.waiting("") as status:
-            for message, _ in events:
+        events = self._agent.astream({"messages": [human]}, config, stream_mode="messages")
+        with self._view.waiting("") as status:
+            async for message, _ in events:
                 if isinstance(message, AIMessage):
                     status.stop()
-                    self._show_recall(human)
+                    await self._show_recall(human)
                     answer.add(message.text)
                 elif isinstance(message, ToolMessage):
                     answer.end()
                     self._view.note(f"{message.name}  {message.text}")
 
-    def _show_recall(self, human: HumanMessage) -> None:
+    async def _show_recall(self, human: HumanMessage) -> None:
         """Show, once a turn, what the middleware recalled for it, which the memory holds."""
         if self._shown != human.id:
             self._shown = human.id
-            self._last = self._memory.recall_turn([human], self.config)
+            self._last = await self._memory.arecall_turn([human], self.config)
             self._view.recalled(self._last)
 
     def _checkpoint(self) -> str | None:
