@@ -59,12 +59,13 @@ _WORDS: dict[str, dict[str, str]] = {
 _DERIVED = {"repo": "git-remote", "cwd": "folder", "basename": "folder"}
 """How a bank of the project's own was named after it."""
 
-_ASKS_FOR_LIFE = [
+ASKS_FOR_LIFE = (
     ("profile", "project+life"),
     ("profile", "life-only"),
     ("banks.life.enabled", True),
-]
-_PROJECT_SWITCH = "banks.project.enabled"
+)
+"""What asks for a Life Bank; elsewhere one that nobody named was left out without a word."""
+
 _MEANS_SEVERAL = frozenset(("enabled", "banks.project.derive"))
 _MODE = "life_retain.mode"
 _ONLY_MODE = "explicit-only"
@@ -131,8 +132,6 @@ def translate(raw: Mapping[str, Any], tree: Tree, *, older: bool = False) -> Tra
     chosen = _newest(found, remarks)
     chosen = _switched_off(_derived_bank(chosen, unknown), unknown)
     entries = [_in_words_of_today(one, remarks) for one in chosen.values()]
-    if older:
-        entries = _without_a_life_bank_that_is_none(entries, remarks)
     return Translation(tuple(entries), tuple(remarks), tuple(unknown))
 
 
@@ -279,23 +278,3 @@ def _in_words_of_today(entry: Entry, remarks: list[Remark]) -> Entry:
     if entry.name == "recall.types" and entry.value == []:
         return replace(entry, value=None)
     return entry
-
-
-def _without_a_life_bank_that_is_none(entries: list[Entry], remarks: list[Remark]) -> list[Entry]:
-    """Elsewhere a Life Bank that was asked for and not named was left out without a word.
-
-    What asked for it alone still leaves the Project Bank out: then no bank takes part.
-    """
-    names = {one.name for one in entries}
-    if "banks.life.bank_id" in names:
-        return entries
-    kept = []
-    for one in entries:
-        if (one.name, one.value) not in _ASKS_FOR_LIFE:
-            kept.append(one)
-            continue
-        text = "no Life Bank is named, so there is none; set banks.life.bank_id"
-        remarks.append(Remark(one.written, text))
-        if one.value == "life-only" and _PROJECT_SWITCH not in names:
-            kept.append(replace(one, name=_PROJECT_SWITCH, value=False))
-    return kept

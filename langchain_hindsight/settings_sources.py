@@ -24,7 +24,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, EnvSettingsSource
 
-from langchain_hindsight.older_settings import Entry, Tree, nested, translate
+from langchain_hindsight.older_settings import ASKS_FOR_LIFE, Entry, Tree, nested, translate
 from langchain_hindsight.project_identity import is_repository
 
 NAMED_FILE = "HINDSIGHT_CONFIG_FILE"
@@ -110,11 +110,8 @@ class _Layer:
     kind: Literal["argument", "variable", "file"]
     raw: Mapping[str, Any]
     file: ConfigFile | None = None
-
-    @property
-    def is_older(self) -> bool:
-        # Only configurations of elsewhere are JSON.
-        return self.file is not None and _is_json(self.file.path)
+    is_older: bool = False
+    """Whether it is of elsewhere: only those are JSON."""
 
     def origin(self, written: str) -> Origin:
         if self.kind == "variable":
@@ -131,6 +128,8 @@ class _Merged:
     values: dict[str, Any] = field(default_factory=dict)
     origins: dict[str, Origin] = field(default_factory=dict)
     faults: list[Fault] = field(default_factory=list)
+    older: set[str] = field(default_factory=set)
+    """Names of those that are of elsewhere."""
 
 
 def read(model: type[BaseSettings], arguments: Mapping[str, Any]) -> Reading:
@@ -161,6 +160,7 @@ def read_file(model: type[BaseModel], path: Path) -> Reading:
 def _together(layers: Iterable[_Layer], model: type[BaseModel], merged: _Merged) -> Reading:
     for layer in layers:
         _add(layer, model, merged)
+    _leave_out_a_life_bank_that_is_none(merged)
     found = {name: value for name, value in merged.values.items() if value is not _UNSET}
     origins = {name: merged.origins[name] for name in found}
     return Reading(found, origins, tuple(merged.faults))
@@ -336,6 +336,30 @@ def _add(layer: _Layer, model: type[BaseModel], merged: _Merged) -> None:
             origin = layer.origin(entry.written)
             merged.values[entry.name] = _checked(entry, origin, model, merged.faults)
             merged.origins[entry.name] = origin
+            if layer.is_older:
+                merged.older.add(entry.name)
+
+
+def _leave_out_a_life_bank_that_is_none(merged: _Merged) -> None:
+    """What a configuration of elsewhere says of a Life Bank that no source names.
+
+    What asked for it alone still leaves the Project Bank out: then no bank takes part.
+    """
+    if merged.values.get("banks.life.bank_id") is not None:
+        return
+    for name, asked in ASKS_FOR_LIFE:
+        if name not in merged.older or merged.values[name] != asked:
+            continue
+        origin = merged.origins[name]
+        text = (
+            "no Life Bank is named, so there is none unless a program passes life_bank=...; "
+            "set banks.life.bank_id"
+        )
+        merged.faults.append(Fault(origin, "", text, is_error=False))
+        merged.values[name] = _UNSET
+        if asked == "life-only" and "banks.project.enabled" not in merged.values:
+            merged.values["banks.project.enabled"] = False
+            merged.origins["banks.project.enabled"] = origin
 
 
 def _checked(entry: Entry, origin: Origin, model: type[BaseModel], faults: list[Fault]) -> Any:  # noqa: ANN401 - any value
@@ -435,7 +459,7 @@ def _file_layers(files: Iterable[ConfigFile], faults: list[Fault]) -> Iterator[_
         if not file.exists and not file.role.startswith("named"):
             continue
         try:
-            raw = parsed_file(file.path)
+            raw, is_json = parsed_file(file.path)
         except (OSError, ValueError, RecursionError) as error:
             by = f" ({file.role})" if NAMED_FILE in file.role else ""
             faults.append(Fault(Origin("file", "", file.path), "", f"{_unreadable(error)}{by}"))
@@ -443,14 +467,14 @@ def _file_layers(files: Iterable[ConfigFile], faults: list[Fault]) -> Iterator[_
         for name in file.table:
             raw = raw.get(name, {}) if isinstance(raw, Mapping) else {}
         if isinstance(raw, Mapping):
-            yield _Layer("file", raw, file)
+            yield _Layer("file", raw, file, is_older=is_json)
         else:
             text = "expected a table of settings"
             faults.append(Fault(Origin("file", ".".join(file.table), file.path), "", text))
 
 
-def parsed_file(path: Path) -> Any:  # noqa: ANN401 - whatever the file holds
-    """What a file holds, as it stands there.
+def parsed_file(path: Path) -> tuple[Any, bool]:
+    """What a file holds, as it stands there, and whether it is JSON, whatever its name.
 
     Raises:
         OSError: If it cannot be read.
@@ -460,7 +484,9 @@ def parsed_file(path: Path) -> Any:  # noqa: ANN401 - whatever the file holds
     if path.is_fifo():
         raise OSError(errno.ESPIPE, "it is a pipe, which is read once and may never end")
     text = path.read_text(encoding="utf-8-sig")
-    if _is_json(path):
+    # No TOML begins with a brace or a slash.
+    is_json = named_as_json(path) or text.lstrip().startswith(("{", "//", "/*"))
+    if is_json:
         import jsonc
 
         found = jsonc.loads(text)
@@ -468,7 +494,7 @@ def parsed_file(path: Path) -> Any:  # noqa: ANN401 - whatever the file holds
         found = tomllib.loads(text)
     if _is_too_deep(found):
         raise RecursionError
-    return found
+    return found, is_json
 
 
 def _is_too_deep(value: Any, room: int = _DEEPEST) -> bool:  # noqa: ANN401 - whatever a source holds
@@ -478,7 +504,8 @@ def _is_too_deep(value: Any, room: int = _DEEPEST) -> bool:  # noqa: ANN401 - wh
     return room == 0 or any(_is_too_deep(one, room - 1) for one in inner)
 
 
-def _is_json(path: Path) -> bool:
+def named_as_json(path: Path) -> bool:
+    """Whether a file's name says that it is JSON."""
     return path.suffix.lower() in {".json", ".jsonc"}
 
 

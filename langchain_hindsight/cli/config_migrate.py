@@ -86,7 +86,7 @@ def changes(reading: Reading, file: Path) -> Iterator[Change]:
     from langchain_hindsight.settings import HindsightSettings
     from langchain_hindsight.settings_sources import parsed_file, settings_of
 
-    before = dict(_nodes(parsed_file(file)))
+    before = dict(_nodes(parsed_file(file)[0]))
     used: set[str] = set()
     for name in settings_of(HindsightSettings):
         if name in reading.found:
@@ -108,9 +108,15 @@ def write_toml(reading: Reading, file: Path, target: Path) -> Path:
         Where the original is kept.
 
     Raises:
-        ValueError: If another file is in the way, or a value cannot be written.
+        ValueError: If another file is in the way, the target is named as JSON, or a value cannot
+            be written.
         OSError: If the disk does not take it.
     """
+    from langchain_hindsight.settings_sources import named_as_json
+
+    if named_as_json(target):
+        msg = f"{target} would be read as JSON, and TOML is written; name another with --to."
+        raise ValueError(msg)
     is_same = target.exists() and target.samefile(file)
     if target.exists() and not is_same:
         msg = f"{target} exists; name another with --to."

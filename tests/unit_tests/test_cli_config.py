@@ -355,6 +355,14 @@ def test_migrate_overwrites_no_other_file(file, tmp_path):
     assert "timeout = 1.5" in (tmp_path / "other.toml").read_text()
 
 
+@pytest.mark.parametrize("target", ["older.json", "new.jsonc"])
+def test_migrate_writes_no_toml_under_the_name_of_json(file, target):
+    before = file.read_bytes()
+    assert "--to" in run("migrate", "older.json", "--write", "--to", target, code=1)
+    assert file.read_bytes() == before
+    assert not Path("new.jsonc").exists()
+
+
 def test_migrate_keeps_a_toml_file_of_older_words_under_another_name(tmp_path):
     text = '[banks.user]\nbankId = "life"\n'
     for number in (1, 2):

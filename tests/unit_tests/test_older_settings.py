@@ -310,6 +310,51 @@ def test_a_life_bank_alone_that_is_named_elsewhere_takes_part_alone(profile, mon
         assert memory.has_life
 
 
+def lower(text):
+    Path(".hindsight.toml").write_text(text)
+
+
+@pytest.mark.parametrize("profile", ["project+user", "global-only", "project-only"])
+@pytest.mark.parametrize("enabled", [None, True])
+def test_a_life_bank_that_any_source_names_is_named(profile, enabled, monkeypatch, caplog):
+    bank = {"enabled": enabled, "bankId": "life"}
+    config = {"profile": profile, "banks": {"coding": {"bankId": "p"}, "user": bank}}
+    together = older(config).switches
+    del bank["bankId"]
+    lower('[banks.life]\nbank_id = "life"\n')
+    assert older(config).switches == together
+    Path(".hindsight.toml").unlink()
+    monkeypatch.setenv("HINDSIGHT_BANKS__LIFE__BANK_ID", "life")
+    assert older(config).switches == together
+    assert not caplog.messages
+
+
+def test_a_lower_profile_never_stands_in_for_one_without_its_life_bank():
+    lower('profile = "life-only"\n')
+    switches = older({"profile": "project+user"}).switches
+    assert (switches.project, switches.life, switches.automatic_retain) == (True, False, True)
+    lower('[banks.life]\nbank_id = "life"\n[banks.project]\nenabled = true\n')
+    switches = older({"profile": "user-only"}).switches
+    assert (switches.project, switches.life) == (True, True)
+
+
+@pytest.mark.parametrize("profile", ["project+user", "user-only"])
+def test_a_profile_that_a_higher_source_sets_leaves_nothing_of_the_older_one(monkeypatch, profile):
+    monkeypatch.setenv("HINDSIGHT_PROFILE", "project-only")
+    assert older({"profile": profile}).switches == HindsightSettings().switches
+    monkeypatch.setenv("HINDSIGHT_PROFILE", "project+life")
+    monkeypatch.setenv("HINDSIGHT_BANKS__LIFE__BANK_ID", "life")
+    assert older({"profile": profile}).switches == HindsightSettings().switches
+
+
+@pytest.mark.parametrize("name", ["hindsight.conf", "a.json5", ".hindsightrc", "team.toml"])
+@pytest.mark.parametrize("ahead", ["", "\ufeff\n ", "// of elsewhere\n", "/* of elsewhere */"])
+def test_json_is_known_by_what_it_holds(monkeypatch, name, ahead):
+    Path(name).write_text(ahead + '{"hindsight": {"timeoutMs": 1500}, "x": 1}', encoding="utf-8")
+    monkeypatch.setenv("HINDSIGHT_CONFIG_FILE", name)
+    assert HindsightSettings().timeout == 1.5
+
+
 @pytest.mark.parametrize("name", ["TEAM_KEY", "env:TEAM_KEY"])
 def test_a_reference_to_the_keys_variable_stays_one(monkeypatch, name):
     monkeypatch.setenv("TEAM_KEY", "k")
