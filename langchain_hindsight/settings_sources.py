@@ -305,6 +305,10 @@ def options_of(annotation: Any) -> tuple[str, ...]:  # noqa: ANN401 - any type o
     return ()
 
 
+def _is_list(annotation: Any) -> bool:  # noqa: ANN401 - any type of the tree
+    return get_origin(annotation) is tuple or any(map(_is_list, get_args(annotation)))
+
+
 def _leaves(model: type[BaseModel], prefix: str) -> Iterator[tuple[str, FieldInfo]]:
     for name, one in model.model_fields.items():
         section = one.annotation
@@ -366,6 +370,8 @@ def _checked(entry: Entry, origin: Origin, model: type[BaseModel], faults: list[
     """The value; nothing, in whatever source, where it is a choice that nobody knows."""
     one = settings_of(model).get(entry.name)
     options = () if one is None else options_of(one.annotation)
+    if isinstance(entry.value, str) and one is not None and _is_list(one.annotation):
+        return entry.value  # no choice, but of the wrong type
     given = entry.value if isinstance(entry.value, list | tuple) else [entry.value]
     if not options or all(not isinstance(item, str) or item in options for item in given):
         return entry.value
@@ -416,14 +422,18 @@ def _client_layer() -> Iterable[_Layer]:
 
 
 def _variable(written: str) -> str:
-    """The variable that holds a setting: its own, one of a table above it, or a client's."""
+    """The variable that holds a setting: its own, one of a table above or below, or a client's."""
     present = {name.upper() for name, value in os.environ.items() if value}
     parts = written.upper().split(".")
     for length in range(len(parts), 0, -1):
         name = "HINDSIGHT_" + "__".join(parts[:length])
         if name in present:
             return name
-    return next((name for name in _CLIENT_VARIABLES if os.environ.get(name)), written)
+    below = "HINDSIGHT_" + "__".join((*parts, ""))
+    found = [name for name in sorted(present) if name.startswith(below)]
+    if written == "url":
+        found += [name for name in _CLIENT_VARIABLES if os.environ.get(name)]
+    return found[0] if found else written
 
 
 def _mistyped_variables(model: type[BaseModel]) -> Iterator[Fault]:
@@ -542,4 +552,5 @@ def _expected(name: str, message: str) -> str:
     if name in _SECRET:
         return 'expected a text, or { source = "env", name = "VARIABLE" }'
     text = message.replace("Input should be", "expected", 1)
+    text = text.replace("a valid tuple", 'a list such as ["a", "b"]')
     return text[:1].lower() + text[1:]

@@ -25,6 +25,7 @@ from langchain_hindsight.settings_sources import (
     is_masked,
     masked_url,
     options_of,
+    read,
     settings_of,
 )
 
@@ -357,6 +358,33 @@ def test_a_list_that_is_no_json_is_told_with_its_variable(monkeypatch):
     monkeypatch.setenv("HINDSIGHT_RETAIN__TOOLS", "search, browse")
     with pytest.raises(ConfigurationError, match="HINDSIGHT_RETAIN__TOOLS = 'search, browse'"):
         HindsightSettings()
+
+
+@pytest.mark.parametrize("text", ["world", "world,experience", "world, x", "['world']"])
+@pytest.mark.parametrize("name", ["RECALL__TYPES", "SCOPE__LEGACY_TAGS", "RETAIN__ROLES"])
+def test_a_text_where_a_list_is_due_is_told_how_a_list_is_written(monkeypatch, name, text):
+    monkeypatch.setenv(f"HINDSIGHT_{name}", text)
+    with pytest.raises(ConfigurationError, match=rf'{name} = .*expected a list such as \["a", "b"'):
+        HindsightSettings()
+
+
+@pytest.mark.parametrize("others", [{}, {"HINDSIGHT_API_URL": "http://other:1"}])
+@pytest.mark.parametrize(
+    ("variable", "value", "name"),
+    [
+        ("HINDSIGHT_RECALL__MIN_SCORES__FINAL", "0.5", "recall.min_scores"),
+        ("HINDSIGHT_API_KEY__SOURCE", "env", "api_key"),
+        ("HINDSIGHT_RECALL__MAX_TOKENS__", "3", "recall.max_tokens"),
+        ("HINDSIGHT_BANKS__PROJECT__BANK_ID__X", "a", "banks.project.bank_id"),
+    ],
+)
+def test_a_value_of_nested_variables_is_told_with_one_of_them(
+    monkeypatch, others, variable, value, name
+):
+    for other in others:
+        monkeypatch.setenv(other, others[other])
+    monkeypatch.setenv(variable, value)
+    assert str(read(HindsightSettings, {}).origins[name]) == variable
 
 
 def test_everything_that_is_wrong_is_told_at_once(monkeypatch, tmp_path):
