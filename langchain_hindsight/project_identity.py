@@ -8,6 +8,7 @@ followed, so that one repository has one id for everybody who works on it.
 from __future__ import annotations
 
 import re
+import unicodedata
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -15,8 +16,10 @@ from urllib.parse import urlsplit
 
 Strategy = Literal["auto", "git-remote", "folder"]
 
-_SCP_LIKE = re.compile(r"(?:[^@/\s]+@)?(?P<host>\[[^\]]+\]|[^/:\s]{2,}):(?!//)(?P<path>[^\s]+)")
-_SECTION = re.compile(r'\[\s*remote\s+"origin"\s*\]', re.IGNORECASE)
+_SCP_LIKE = re.compile(
+    r"(?:[^@/\s]+@)?(?P<host>\[[^\]]+\]|(?<=@)[^@/:\s]|[^/:\s]{2,}):(?!//)(?P<path>[^\s]+)"
+)
+_SECTION = re.compile(r'\[\s*(?i:remote)\s+"origin"\s*\]')
 _URL = re.compile(r'^\s*url\s*=\s*(?:"([^"]*)"|(.*?))\s*(?:\s[#;].*)?$', re.IGNORECASE)
 
 
@@ -63,6 +66,8 @@ def normalize_remote(url: str) -> str:
     scp = None if "://" in url else _SCP_LIKE.fullmatch(url)
     if scp:
         host, path = scp["host"], scp["path"]
+        if host.count(":") == 1:  # in brackets, with a port
+            host = host.partition(":")[0]
     elif "://" in url:
         try:
             parts = urlsplit(url)
@@ -76,14 +81,20 @@ def normalize_remote(url: str) -> str:
 
 
 def _slug(text: str) -> str:
-    return re.sub(r"[^\w]+", "-", text.casefold()).strip("-")
+    """A text as an id: small letters in one form of Unicode, with their marks, and hyphens."""
+    text = unicodedata.normalize("NFC", unicodedata.normalize("NFC", text).casefold())
+    kept = [
+        one if re.match(r"\w", one) or unicodedata.category(one)[0] == "M" else "-" for one in text
+    ]
+    slug = re.sub("-+", "-", "".join(kept)).strip("-")
+    return slug if re.search(r"\w", slug) else ""  # marks of signs alone name nothing
 
 
 def _origin(root: Path) -> str | None:
     """The URL of the remote ``origin`` in a repository's config."""
     try:
         config = _plain_file(_git_folder(root / ".git") / "config")
-        lines = config.read_text(encoding="utf-8", errors="replace").splitlines()
+        lines = config.read_text(encoding="utf-8-sig", errors="replace").splitlines()
     except (OSError, ValueError):  # none there, or none that can be read
         return None
     inside = False

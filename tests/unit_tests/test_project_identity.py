@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import unicodedata
 
 import pytest
 
@@ -43,6 +44,9 @@ def test_every_way_to_write_a_remote_is_one_project(url):
         ("ssh://git@host.example:2222/~anna/name.git", "host-example-anna-name"),
         ("git@gitlab.example.org:group/sub/deep/name", "gitlab-example-org-group-sub-deep-name"),
         ("https://[not-an-address/name", ""),
+        ("git@h:owner/name.git", "h-owner-name"),
+        ("[host.example:2222]:owner/name.git", "host-example-owner-name"),
+        ("git@[host.example:2222]:owner/name.git", "host-example-owner-name"),
     ],
 )
 def test_other_remotes_have_readable_ids(url, project_id):
@@ -82,6 +86,26 @@ def test_a_folder_without_a_repository_is_known_by_its_name(tmp_path):
     folder = tmp_path / "Notes"
     folder.mkdir()
     assert identify_project(folder) == "notes"
+
+
+@pytest.mark.parametrize(
+    ("one", "other"), [("का", "की"), ("กี", "กู"), ("தா", "தி"), ("שָׁ", "שֶׁ"), ("बैंक", "बांका")]
+)
+def test_marks_on_letters_keep_two_folders_apart(tmp_path, one, other):
+    assert identify_project(tmp_path / one) != identify_project(tmp_path / other)
+
+
+@pytest.mark.parametrize("name", ["Café", "Ångström", "が", "Jörg ΐ"])
+def test_a_folder_has_one_id_in_whatever_form_its_name_is_stored(tmp_path, name):
+    ids = {
+        identify_project(tmp_path / unicodedata.normalize(form, name)) for form in ("NFC", "NFD")
+    }
+    assert len(ids) == 1
+
+
+@pytest.mark.parametrize("name", ["+++", "🚀", "❤\ufe0f"])
+def test_a_folder_of_signs_alone_is_a_project_all_the_same(tmp_path, name):
+    assert identify_project(tmp_path / name) == "project"
 
 
 def test_the_folder_strategy_leaves_the_remote_out(tmp_path):
@@ -124,6 +148,8 @@ def test_a_config_without_a_usable_remote_leaves_the_folders_name(tmp_path, conf
         '[REMOTE "origin"]\r\n\tfetch = +refs\r\n\tURL=git@github.com:owner/name.git\r\n',
         '[url "git@mirror.example:"]\n\tinsteadOf = git@github.com:\n' + ORIGIN,
         "[include]\n\tpath = other\n" + ORIGIN,
+        "\ufeff" + ORIGIN.lstrip(),
+        '[remote "Origin"]\n\turl = https://x.org/a/b\n' + ORIGIN,
     ],
 )
 def test_a_config_is_read_however_it_is_written(tmp_path, config):
