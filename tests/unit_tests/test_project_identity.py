@@ -148,7 +148,7 @@ def test_a_config_without_a_usable_remote_leaves_the_folders_name(tmp_path, conf
         '[REMOTE "origin"]\r\n\tfetch = +refs\r\n\tURL=git@github.com:owner/name.git\r\n',
         '[url "git@mirror.example:"]\n\tinsteadOf = git@github.com:\n' + ORIGIN,
         "[include]\n\tpath = other\n" + ORIGIN,
-        "\ufeff" + ORIGIN.lstrip(),
+        '\ufeff[remote "origin"]\n\turl = git@github.com:owner/name.git\n',
         '[remote "Origin"]\n\turl = https://x.org/a/b\n' + ORIGIN,
     ],
 )
