@@ -728,8 +728,24 @@ def key_provider(
         return key
     if key is None or key == os.environ.get("HINDSIGHT_API_KEY"):
         return lambda: os.environ.get("HINDSIGHT_API_KEY")
+    if not isinstance(key, str):
+        kind = type(key).__name__
+        msg = f"api_key must be a text, a SecretStr, a variable or a function, found {kind}."
+        raise ConfigurationError(msg)
     checked_key(key)
     return lambda: key
+
+
+def checked_memory(given: object) -> DualBankMemory:
+    """What an adapter was given to work with.
+
+    Raises:
+        ConfigurationError: If it is no `DualBankMemory`.
+    """
+    if not isinstance(given, DualBankMemory):
+        msg = f"memory must be a DualBankMemory, found {type(given).__name__}."
+        raise ConfigurationError(msg)
+    return given
 
 
 def _project_here(settings: HindsightSettings) -> str:
@@ -807,6 +823,10 @@ def _as_messages(conversation: Conversation) -> Sequence[BaseMessage]:
 
     if isinstance(conversation, BaseMessage):
         return [conversation]
+    one: Any = conversation
+    is_dict = isinstance(one, Mapping) and "content" in one
+    if is_dict or (isinstance(one, tuple) and [type(part) for part in one] == [str, str]):
+        return _Messages([one])  # a message itself, as LangChain takes them
     if isinstance(conversation, Mapping) or not isinstance(conversation, Iterable):
         kind = type(conversation).__name__
         msg = f"messages must be a list of messages, or a text; found {kind}."

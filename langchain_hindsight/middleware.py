@@ -73,8 +73,10 @@ class HindsightMiddleware(AgentMiddleware[Any, Any, Any]):
                 that has memory. By default one place retains, and a sub-agent's talk, where an
                 agent stands in for the person, is not taken for the person's.
         """
+        from langchain_hindsight.memory import checked_memory
+
         super().__init__()
-        self.memory = memory
+        self.memory = checked_memory(memory)
         self.retain_in_subagents = retain_in_subagents
         self._turns = _Turns()
 

@@ -112,7 +112,7 @@ def create_recall_node(memory: DualBankMemory) -> RunnableLambda[Any, dict[str, 
         graph.add_node("retain", create_retain_node(memory))
         ```
     """
-    _sources.add(memory)
+    _sources.add(_checked(memory))
     node = _RecallNode(memory)
     return RunnableLambda(node.run, node.arun, name="hindsight_recall")
 
@@ -129,8 +129,14 @@ def create_retain_node(memory: DualBankMemory) -> RunnableLambda[Any, dict[str, 
     Returns:
         A node for ``StateGraph.add_node``; its name is ``hindsight_retain``.
     """
-    node = _RetainNode(memory)
+    node = _RetainNode(_checked(memory))
     return RunnableLambda(node.run, node.arun, name="hindsight_retain")
+
+
+def _checked(memory: DualBankMemory) -> DualBankMemory:
+    from langchain_hindsight.memory import checked_memory
+
+    return checked_memory(memory)
 
 
 def inject_memory(

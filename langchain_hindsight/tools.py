@@ -135,7 +135,9 @@ def create_hindsight_tools(memory: DualBankMemory, *, manage: bool = False) -> l
         fails answers with a plain sentence, as a message of status ``error`` when it was called by
         a model.
     """
-    run = _Tools(memory)
+    from langchain_hindsight.memory import checked_memory
+
+    run = _Tools(checked_memory(memory))
     made = [
         _tool("hindsight_recall", _RECALL, RecallInput, run.recall, run.arecall),
         _tool("hindsight_retain", _RETAIN, RetainInput, run.retain, run.aretain),

@@ -10,7 +10,9 @@ from __future__ import annotations
 from functools import lru_cache
 from hashlib import blake2b
 from ipaddress import ip_address
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import SplitResult, urlsplit, urlunsplit
+
+from langchain_hindsight.errors import ConfigurationError
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 _FINGERPRINT_BYTES = 6
@@ -24,8 +26,11 @@ def server_of(url: str) -> str:
 
     Case, a trailing slash or dot, the scheme's own port, credentials and the names of this machine
     (``localhost``, ``127.0.0.1``, ``[::1]``, ``0.0.0.0``) make no difference.
+
+    Raises:
+        ConfigurationError: If it is none.
     """
-    parts = urlsplit(url.strip())
+    parts = _split(url)
     host = (parts.hostname or "").rstrip(".")
     if _is_this_machine(host):
         host = "localhost"
@@ -35,6 +40,16 @@ def server_of(url: str) -> str:
     if port is not None and port != _DEFAULT_PORTS.get(parts.scheme):
         host = f"{host}:{port}"
     return urlunsplit((parts.scheme, host, parts.path.rstrip("/"), "", ""))
+
+
+def _split(url: str) -> SplitResult:
+    try:
+        parts = urlsplit(url.strip())
+        _ = parts.port
+    except ValueError as error:
+        msg = f"This is no URL of a server: {error}."
+        raise ConfigurationError(msg) from None
+    return parts
 
 
 def address_of(url: str, key: str | None) -> str:

@@ -24,7 +24,7 @@ def outbox_url(settings: OutboxSettings) -> URL:
     try:
         url = make_url(settings.url)
         url.get_dialect()
-    except (ArgumentError, NoSuchModuleError, ImportError) as error:
+    except (ArgumentError, NoSuchModuleError, ImportError, ValueError) as error:
         msg = (
             "outbox.url must be a SQLAlchemy URL such as sqlite:////var/lib/app/outbox.db or "
             f"postgresql+psycopg://host/database ({type(error).__name__})."

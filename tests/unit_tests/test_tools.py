@@ -6,8 +6,9 @@ from langchain_core.messages import ToolMessage
 from langchain_tests.unit_tests import ToolsUnitTests
 from recording_memory import BLOCK, RecordingMemory, bank
 
+from langchain_hindsight import HindsightMiddleware, create_recall_node, create_retain_node
 from langchain_hindsight.caller import identify
-from langchain_hindsight.errors import HindsightError
+from langchain_hindsight.errors import ConfigurationError, HindsightError
 from langchain_hindsight.recall_result import RecallResult
 from langchain_hindsight.receipts import RetainReceipt
 from langchain_hindsight.tools import create_hindsight_tools
@@ -218,3 +219,12 @@ async def test_a_write_knows_the_tool_call_that_it_answers():
     await tool.ainvoke(_call("hindsight_retain"))
     tool.invoke(ARGUMENTS["hindsight_retain"])
     assert memory.calls == ["c1", "c1", None]
+
+
+@pytest.mark.parametrize(
+    "make", [create_hindsight_tools, create_recall_node, create_retain_node, HindsightMiddleware]
+)
+@pytest.mark.parametrize("given", ["acme", None, 5])
+def test_what_is_no_memory_is_told_so_at_once(make, given):
+    with pytest.raises(ConfigurationError, match="memory must be a DualBankMemory, found"):
+        make(given)
