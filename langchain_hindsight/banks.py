@@ -81,7 +81,8 @@ class BankPolicy:
             msg = (
                 "No Project Bank is named. Pass project_bank=..., or set "
                 "HINDSIGHT_BANKS__PROJECT__BANK_ID or banks.project.bank_id in .hindsight.toml; "
-                "scope.mode = 'isolated-bank' derives one from the project instead."
+                "scope.mode = 'isolated-bank' derives one from the project instead, and "
+                "profile = 'life-only' does without."
             )
             raise ConfigurationError(msg)
         if settings.lacks_life_bank:
