@@ -454,6 +454,7 @@ class DualBankMemory:
         _open.discard(self)
         if self._starting is not None:
             concurrent.futures.wait([self._starting], timeout=1.0)
+            self._starting = None
         _shut_down(self._retainer, self._gateway, self.settings.outbox.shutdown_timeout)
 
     async def aclose(self) -> None:
@@ -680,7 +681,7 @@ class DualBankMemory:
     async def _managed(
         self, role: Role, work: Callable[[ManagedBank], Awaitable[T]], caller: Caller
     ) -> T:
-        self._opened()
+        self._noted_as_open()  # looking at a bank delivers nothing that waits for it
         _refuse_if_ignored(caller)
         if role == "project" and not self.settings.switches.project:
             msg = "The Project Bank takes no part: profile or banks.project.enabled leaves it out."
@@ -700,12 +701,11 @@ class DualBankMemory:
             self._begin_delivery()
 
     def _noted_as_open(self) -> bool:
-        """Have the interpreter's end close this memory; whether it was not open before."""
-        if self in _open:
-            return False
-        _open.add(self)
-        _close_at_exit()
-        return True
+        """Have the interpreter's end close this memory; whether delivery is still to begin."""
+        if self not in _open:
+            _open.add(self)
+            _close_at_exit()
+        return self._starting is None
 
     def _begin_delivery(self) -> None:
         if self in _open:  # it may have been closed meanwhile

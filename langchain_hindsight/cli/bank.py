@@ -71,13 +71,14 @@ def show(
 
     with told():
         memory = DualBankMemory()
-    chosen: tuple[Role, ...] = ("project", "life") if memory.has_life else ("project",)
-    looks = [
-        manage(one, lambda managed: managed.look(), caller) for one in ((role,) if role else chosen)
-    ]
-    for look in looks:
+    takes_part = {"project": memory.settings.switches.project, "life": memory.has_life}
+    chosen: list[Role] = [one for one in ("project", "life") if takes_part[one]]
+    every = True
+    for one in (role,) if role else chosen:
+        look = manage(one, lambda managed: managed.look(), caller)
         typer.echo(_described(look))
-    if not all(look.exists for look in looks):
+        every = every and look.exists
+    if not every:
         raise typer.Exit(1)
 
 

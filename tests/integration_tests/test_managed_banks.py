@@ -18,6 +18,7 @@ from langchain_hindsight import (
     create_hindsight_tools,
 )
 from langchain_hindsight.cli import app
+from langchain_hindsight.outbox.delivery import Delivery
 from langchain_hindsight.templates import TEMPLATES, model_id
 
 
@@ -44,6 +45,28 @@ def _manage(memory, role, work, *, use_async, config=None):
 
 
 # A configured bank that does not exist
+
+
+def test_looking_at_a_bank_delivers_nothing_that_waits_for_it(
+    hindsight_url, bank_id, command, monkeypatch
+):
+    names = {"project_bank": bank_id, "project_id": "billing"}
+    with monkeypatch.context() as asleep:
+        asleep.setattr(Delivery, "wake", lambda *_, **__: None)
+        with DualBankMemory(hindsight_url, **names) as memory:
+            assert memory.retain([("human", "We deploy on Fridays.")], "t").status == "queued"
+    for _ in range(2):
+        code, told = command(hindsight_url, "bank", "show", "--bank", "project")
+        assert (code, "does not exist yet" in told) == (1, True)
+        assert bank_config(hindsight_url, bank_id) is None
+    with DualBankMemory(hindsight_url, **names) as memory:
+        assert memory.flush(30).delivered == 1
+
+
+def test_one_bank_is_shown_where_the_other_cannot_be(hindsight_url, bank_id, command):
+    make_bank(hindsight_url, bank_id)
+    code, told = command(hindsight_url, "bank", "show")  # the Life Bank's template lacks a caller
+    assert (code, f"project: {bank_id} exists" in told, "user_id" in told) == (1, True, True)
 
 
 def test_a_misspelt_bank_is_told_from_one_that_exists(hindsight_url, bank_id, command):

@@ -137,8 +137,10 @@ def test_a_limit_of_zero_asks_nothing():
 def test_a_bank_that_is_both_is_asked_once(hindsight_url, bank_id):
     with DualBankMemory(hindsight_url, project_bank=bank_id, project_id="p") as before:
         remember(before, "We deploy on Fridays.")
+    with pytest.raises(ConfigurationError, match="is the Project Bank's id too"):
+        DualBankMemory(hindsight_url, project_bank=bank_id, project_id="p", life_bank=bank_id)
     with DualBankMemory(
-        hindsight_url, project_bank=bank_id, project_id="p", life_bank=bank_id
+        hindsight_url, project_bank=lambda _: bank_id, project_id="p", life_bank=bank_id
     ) as memory:
         result = memory.recall("When do we deploy?")
         assert len(result.project.memories) == 1

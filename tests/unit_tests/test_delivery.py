@@ -88,6 +88,7 @@ def test_an_answer_that_nothing_was_stored_is_no_delivery(server, open_retainer)
     retainer.retain_transcript(BANK, turn("a"), thread_id="t")
     assert retainer.flush(10).delivered == 1
     assert len(server.requests) == 2
+    retainer.stop(5)  # what is told of comes right behind what is written down
     assert told == ["work", "work"]  # taken, and stored: not for the answer of nothing
 
 
