@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -154,3 +155,29 @@ async def test_who_has_not_signed_in_is_refused_and_another_persons_thread_is_no
     async with _signed_in(url, "unknown") as nobody:
         with pytest.raises(AuthenticationError):
             await nobody.threads.create()
+
+
+def _posted(url, body, **headers):
+    request = urllib.request.Request(
+        f"{url}/runs/wait",
+        data=body.encode(),
+        headers={"Content-Type": "application/json"} | headers,
+    )
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        return json.load(answer)
+
+
+@pytest.mark.timeout(300)
+def test_the_call_that_the_docs_show_is_answered_and_no_studio_gets_in_without_a_token(
+    server, people
+):
+    url, _ = server
+    page = (ROOT / "docs" / "tenants.md").read_text(encoding="utf-8")
+    (body,) = re.findall(r"runs/wait .*\n\s+-d '(.*)'", page)
+    token = next(iter(people.values()))
+    answer = _posted(url, body, Authorization=f"Bearer {token}")
+    assert answer["messages"][-1]["type"] == "ai"
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        _posted(url, body, **{"x-auth-scheme": "langsmith"})
+    with refused.value as answer:
+        assert answer.code in {401, 403}
