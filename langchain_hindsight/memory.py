@@ -708,7 +708,8 @@ class DualBankMemory:
         return self._starting is None
 
     def _begin_delivery(self) -> None:
-        if self in _open:  # it may have been closed meanwhile
+        # It may have been closed meanwhile, or several first turns come at once.
+        if self in _open and self._starting is None:
             self._starting = self._loop.spawn(asyncio.to_thread(self._retainer.start))
 
 

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Hashable
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, Literal
 
 from cachetools import TTLCache
@@ -99,7 +100,8 @@ class Recall:
         """Know what is given out, should it come back through a tool."""
         for bank, part in zip(plan.banks, (result.project, result.life), strict=True):
             if isinstance(bank, ProjectBank | LifeBank) and part is not None:
-                self.texts.note(bank, (memory.text for memory in part.memories))
+                shown = ((memory.text, memory.after) for memory in part.memories)
+                self.texts.note(bank, filter(None, chain.from_iterable(shown)))
 
     def forget(self, bank_id: str) -> None:
         """Drop what is held of a bank: it has taken something new."""

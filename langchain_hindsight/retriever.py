@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from langchain_core.retrievers import BaseRetriever
 from pydantic import AfterValidator, Field
 
+from langchain_hindsight.errors import ConfigurationError
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -22,12 +24,12 @@ else:
 
     def _memory(given: object) -> object:
         """A memory, told without importing it with this module: whoever has one has done so."""
-        from langchain_hindsight.memory import DualBankMemory
+        from langchain_hindsight.memory import checked_memory
 
-        if not isinstance(given, DualBankMemory):
-            msg = f"memory must be a DualBankMemory, found {type(given).__name__}"
-            raise ValueError(msg)  # noqa: TRY004 - pydantic makes a ValidationError of it
-        return given
+        try:
+            return checked_memory(given)
+        except ConfigurationError as error:  # pydantic makes a ValidationError of a ValueError
+            raise ValueError(str(error)) from None
 
     Memory = Annotated[Any, AfterValidator(_memory)]
 

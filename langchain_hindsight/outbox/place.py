@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
@@ -13,7 +15,7 @@ _PACKAGES = {"psycopg": "psycopg[binary]", "psycopg2": "psycopg2-binary"}
 
 
 def outbox_url(settings: OutboxSettings) -> URL:
-    """Where the outbox is.
+    """Where the outbox is; a file's path is whole, since a program may change its folder.
 
     Raises:
         ConfigurationError: If ``outbox.url`` is no SQLAlchemy URL of SQLite or PostgreSQL, or its
@@ -36,6 +38,8 @@ def outbox_url(settings: OutboxSettings) -> URL:
         )
         raise ConfigurationError(msg)
     _check_driver(url)
+    if is_file(url) and not str(url.database).startswith("file:"):
+        url = url.set(database=str(Path(str(url.database)).absolute()))
     return url
 
 

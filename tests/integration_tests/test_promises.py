@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
 from langchain_core.prompts import PromptTemplate
 from langchain_core.tools import create_retriever_tool
+from surfaces import both
 
 from langchain_hindsight import (
     DualBankMemory,
@@ -367,6 +368,36 @@ def test_no_memory_that_a_retriever_tool_gives_as_bare_text_is_retained(
             asyncio.run(memory.aretain(thread, thread_id=uuid.uuid4().hex))
         else:
             memory.retain(thread, thread_id=uuid.uuid4().hex)
+        memory.flush(10)
+    assert sent
+    assert CANARY not in str(sent)
+
+
+@both
+def test_what_is_shown_as_said_before_a_memory_is_known_where_it_comes_back_bare(
+    hindsight_url, bank_id, sent, use_async
+):
+    names = {"project_bank": bank_id, "project_id": "p"}
+    asked, answer = f"Shall we name it {CANARY}?", "The harbor crane lifts forty tons."
+    with DualBankMemory(hindsight_url, **names) as memory:
+        memory.retain([("human", asked), ("ai", answer)], "first")
+        assert not memory.flush(60).timed_out
+    sent.clear()
+    kept = HindsightSettings(retain={"tools": ("look_up",)})
+    with DualBankMemory(hindsight_url, **names, settings=kept) as memory:
+        found = memory.recall("How many tons does the harbor crane lift?").project.memories
+        (before,) = [one.after for one in found if one.after]
+        call = {"name": "look_up", "args": {}, "id": "c"}
+        thread = [
+            HumanMessage("Which?"),
+            AIMessage("", tool_calls=[call]),
+            ToolMessage(before, tool_call_id="c", name="look_up"),
+            AIMessage("That one."),
+        ]
+        if use_async:
+            asyncio.run(memory.aretain(thread, "second"))
+        else:
+            memory.retain(thread, "second")
         memory.flush(10)
     assert sent
     assert CANARY not in str(sent)

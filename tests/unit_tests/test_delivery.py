@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import logging
+import sqlite3
 import threading
 import time
 from collections import Counter
@@ -13,6 +14,7 @@ from langchain_hindsight.banks import LifeBank, ProjectBank
 from langchain_hindsight.gateway import OperationStatus
 from langchain_hindsight.outbox import delivery, polls
 from langchain_hindsight.outbox.batching import Batch, Entry, plan
+from langchain_hindsight.outbox.store import Store
 from langchain_hindsight.retain import Retainer
 from langchain_hindsight.settings import HindsightSettings, OutboxSettings, RetainSettings
 from langchain_hindsight.templates import TEMPLATES
@@ -336,6 +338,61 @@ def test_what_cannot_be_delivered_for_as_long_as_configured_becomes_a_dead_lette
     retainer = open_retainer(retry_for=0.05)
     retainer.retain_transcript(BANK, turn("a"), thread_id="t")
     assert retainer.flush(10).dead == 1
+
+
+def left_for_eight_days(tmp_path):
+    """The entries of the outbox are as old as what a laptop held that was closed for so long."""
+    with sqlite3.connect(tmp_path / "outbox.db") as connection:
+        connection.execute("UPDATE hindsight_outbox_entries SET created = created - 8 * 86400")
+    connection.close()
+
+
+@pytest.mark.parametrize("kind", ["unreachable", "server"])
+def test_what_waited_while_no_process_ran_is_tried_before_it_is_given_up(
+    server, open_retainer, tmp_path, monkeypatch, kind
+):
+    with monkeypatch.context() as asleep:
+        asleep.setattr(delivery.Delivery, "wake", lambda *_, **__: None)
+        open_retainer().retain_transcript(BANK, turn("a"), thread_id="t")
+    left_for_eight_days(tmp_path)
+    server.retains.extend([failure(kind)] * 3)
+    report = open_retainer().flush(10)
+    assert (report.delivered, report.dead) == (1, 0)
+
+
+def test_what_is_old_is_given_up_all_the_same_in_the_end(server, open_retainer, tmp_path):
+    server.retains.extend([failure("unreachable")] * 50)
+    retainer = open_retainer()
+    retainer.retain_transcript(BANK, turn("a"), thread_id="t")
+    server.wait_for_requests(1)
+    left_for_eight_days(tmp_path)
+    assert retainer.flush(10).dead == 1
+    assert len(server.requests) >= 5
+
+
+def test_an_entry_that_the_server_chokes_on_is_given_up_in_the_end(server, open_retainer):
+    server.choking = ("b",)
+    retainer = open_retainer(retry_for=0.05)
+    retainer.retain_transcript(BANK, turn("a", "b"), thread_id="t")
+    report = retainer.flush(20)
+    assert (report.delivered, report.dead) == (1, 1)
+
+
+def test_a_dead_letter_that_a_person_retries_has_the_whole_time_again(
+    server, open_retainer, tmp_path
+):
+    server.retains.append(failure("rejected", status=422))
+    retainer = open_retainer()
+    retainer.retain_transcript(BANK, turn("a"), thread_id="t")
+    assert retainer.flush(10).dead == 1
+    left_for_eight_days(tmp_path)
+    server.retains.extend([failure("unreachable")] * 6)
+    store = Store(OutboxSettings(url=f"sqlite:///{(tmp_path / 'outbox.db').as_posix()}"))
+    assert store.retry() == 1
+    store.close()
+    report = retainer.flush(20)
+    assert (report.delivered, report.dead) == (1, 0)
+    assert len(server.requests) == 8
 
 
 @pytest.mark.parametrize(("facts", "items"), [(True, 1), (False, 2), (None, 2)])

@@ -210,6 +210,16 @@ def refusing(server):
     server.retains.extend(failure("auth", status=401) for _ in range(100))
 
 
+def retain_with_a_refused_key(open_retainer, key, *, own):
+    """What a program leaves behind whose key was never good."""
+    retainer, server = open_retainer(key, own=own)
+    refusing(server)
+    retainer.retain_transcript(BANK, turn("a"), thread_id="t")
+    retainer.flush(20)
+    assert retainer.status().paused == ("work",)
+    retainer.stop(0)
+
+
 def test_what_was_retained_under_one_key_is_never_delivered_with_another(open_retainer):
     one, first = open_retainer(KEY)
     one.retain_transcript(BANK, turn("a"), thread_id="t")
@@ -242,17 +252,12 @@ def test_a_key_that_replaces_another_of_the_same_memory_delivers_what_waits(open
     assert again.status == "skipped"
 
 
-@pytest.mark.parametrize("wrong", ["a-mistyped-key", None])
+@pytest.mark.parametrize(("wrong", "own"), [("a-mistyped-key", True), (None, True), (None, False)])
 def test_a_key_that_was_missing_or_mistyped_from_the_start_is_cured_by_the_right_one(
-    open_retainer, wrong
+    open_retainer, wrong, own
 ):
-    one, first = open_retainer(wrong, own=True)
-    refusing(first)
-    one.retain_transcript(BANK, turn("a"), thread_id="t")
-    one.flush(20)
-    assert one.status().paused == ("work",)
-    one.stop(0)
-    other, second = open_retainer(KEY, own=True)
+    retain_with_a_refused_key(open_retainer, wrong, own=own)
+    other, second = open_retainer(KEY, own=own)
     assert other.flush(20).delivered == 1
     assert second.contents() == ["user: a"]
 
@@ -260,52 +265,36 @@ def test_a_key_that_was_missing_or_mistyped_from_the_start_is_cured_by_the_right
 def test_what_was_retained_under_a_refused_key_stays_in_an_outbox_that_others_may_share(
     open_retainer,
 ):
-    one, first = open_retainer("a-tenants-expired-key")
-    refusing(first)
-    one.retain_transcript(BANK, turn("a"), thread_id="t")
-    one.flush(20)
-    one.stop(0)
+    retain_with_a_refused_key(open_retainer, "a-tenants-expired-key", own=False)
     other, second = open_retainer(KEY)
     assert other.flush(20).elsewhere == 1
     assert second.stored == {}
 
 
 def test_what_was_retained_under_a_refused_key_stays_where_another_key_was_good(open_retainer):
-    tenant, _ = open_retainer("a-third-key")
+    tenant, _ = open_retainer("a-third-key", own=True)
     tenant.retain_transcript(BANK, turn("z"), thread_id="t")
     tenant.flush(10)
     tenant.stop(0)
-    one, first = open_retainer("a-mistyped-key")
-    refusing(first)
-    one.retain_transcript(BANK, turn("a"), thread_id="t")
-    one.flush(20)
-    one.stop(0)
-    other, second = open_retainer(KEY)
+    retain_with_a_refused_key(open_retainer, "a-mistyped-key", own=True)
+    other, second = open_retainer(KEY, own=True)
     assert other.flush(20).elsewhere == 1
     assert second.stored == {}
 
 
 def test_what_was_retained_under_a_refused_key_stays_where_ones_own_was_good_before(open_retainer):
-    tenant, own = open_retainer(KEY)
+    tenant, own = open_retainer(KEY, own=True)
     tenant.retain_transcript(BANK, turn("z"), thread_id="t")
     tenant.flush(10)
     tenant.stop(0)
-    one, first = open_retainer("another-tenants-key")
-    refusing(first)
-    one.retain_transcript(BANK, turn("a"), thread_id="t")
-    one.flush(20)
-    one.stop(0)
-    again, second = open_retainer(KEY, memory=own)
+    retain_with_a_refused_key(open_retainer, "another-tenants-key", own=True)
+    again, second = open_retainer(KEY, memory=own, own=True)
     assert again.flush(20).elsewhere == 1
     assert second.contents() == ["user: z"]
 
 
 def test_a_wrong_key_takes_over_nothing(open_retainer):
-    one, first = open_retainer(None)
-    refusing(first)
-    one.retain_transcript(BANK, turn("a"), thread_id="t")
-    one.flush(20)
-    one.stop(0)
+    retain_with_a_refused_key(open_retainer, None, own=False)
     other, second = open_retainer("wrong-too")
     refusing(second)
     assert other.flush(20).elsewhere == 1

@@ -767,6 +767,22 @@ def test_a_memory_whose_outbox_is_a_file_of_something_else_is_refused_at_once(tm
         Retainer(ScriptedServer(), HindsightSettings(outbox=settings))
 
 
+def test_a_program_that_changes_its_folder_keeps_its_outbox(tmp_path, monkeypatch, caplog):
+    here, there = tmp_path / "here", tmp_path / "there"
+    here.mkdir()
+    there.mkdir()
+    monkeypatch.chdir(here)
+    store = Store(OutboxSettings(url="sqlite:///outbox.db"))
+    retain(store, said("a"))
+    monkeypatch.chdir(there)
+    assert retain(store, said("a", "b")) == 1
+    store.close()
+    assert contents(store) == ["a", "b"]
+    store.close()
+    assert list(there.iterdir()) == []
+    assert caplog.text == ""
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows deletes no open file")
 @pytest.mark.parametrize("gone", ["the file", "the file and its log", "the folder"])
 def test_a_file_that_somebody_deletes_is_written_anew_with_all_it_held(tmp_path, caplog, gone):
