@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
+from typing import get_args
 
 from langchain_hindsight.background_loop import BackgroundLoop
-from langchain_hindsight.gateway import GatewayError, OperationStatus
+from langchain_hindsight.gateway import GatewayError, Kind, OperationStatus
 from langchain_hindsight.outbox.address import address_of
 
 URL = "http://memory.example"
 
 
 def failure(kind, **more):
+    assert kind in get_args(Kind)
     return GatewayError(f"{kind}!", kind=kind, **more)
 
 

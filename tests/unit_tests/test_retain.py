@@ -455,9 +455,13 @@ def test_an_answer_edited_alone_leaves_the_document_of_its_turn_when_that_is_pas
 
 def test_a_note_to_one_bank_makes_no_other_bank_impatient(open_retainer, server):
     retainer = open_retainer()
-    server.retains.append(failure("throttled", status=429, retry_after=30.0))
+    server.retains.append(failure("busy", status=429, retry_after=30.0))
     retainer.retain_transcript(BANK, turn("a"), thread_id="t")
     server.wait_for_requests(1)
+    deadline = time.monotonic() + 10
+    while retainer.status().last_error is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
     assert retainer.retain_note(LifeBank("life"), "likes tea", wait=10).status == "stored"
     time.sleep(0.3)
     assert [bank for bank, _, _ in server.requests] == ["work", "life"]
