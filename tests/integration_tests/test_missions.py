@@ -77,7 +77,7 @@ def test_a_bank_that_is_there_without_missions_is_given_none(url, bank_id):
 
 def test_processes_that_create_a_bank_at_once_harm_nothing(url, bank_id, tmp_path):
     count = 6
-    start = threading.Barrier(count)
+    start = threading.Barrier(count, timeout=60)
     receipts = []
 
     def retain(number):

@@ -146,7 +146,7 @@ def test_branches_of_several_programs_that_retain_to_one_conversation_at_once_al
     outbox, open_retainer, bank
 ):
     retainers = [open_retainer("http://127.0.0.1:9") for _ in range(4)]
-    together = Barrier(12)
+    together = Barrier(12, timeout=60)
 
     def branch(number):
         for turn in range(4):

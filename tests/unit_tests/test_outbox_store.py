@@ -606,12 +606,20 @@ def test_a_turn_that_others_overtake_again_and_again_is_written_all_the_same(sto
 
 def test_branches_that_retain_to_one_conversation_at_once_all_do(store):
     branches = 24
-    together = Barrier(branches)
+    together = Barrier(branches, timeout=20)  # one that fails does not hold the others for ever
 
     def branch(number):
         for turn in range(4):
+            words = said(f"q {number} {turn}", f"a {number} {turn}")
+            transcript = Transcript(words, roles=("human", "ai"), tools=())
+
+            def drafts_slowly(indexes, hidden, transcript=transcript):
+                time.sleep(0.002)
+                return drafts(transcript)(indexes, hidden)
+
             together.wait()
-            assert retain(store, said(f"q {number} {turn}", f"a {number} {turn}")) == 2
+            scope = Scope(SERVER, "b", "project:p", "t")
+            assert store.retain(scope, transcript, drafts_slowly) == 2
 
     with ThreadPoolExecutor(branches) as pool:
         list(pool.map(branch, range(branches)))
