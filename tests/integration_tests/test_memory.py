@@ -831,21 +831,33 @@ def test_a_memory_that_nobody_closed_leaves_nothing_behind_when_collected(hindsi
     assert not set(threading.enumerate()) - before
 
 
-def test_a_memory_that_nobody_closed_delivers_when_the_program_ends(hindsight_url, bank_id):
+def test_a_memory_that_nobody_closed_delivers_all_it_holds_when_the_program_ends(
+    hindsight_url, bank_id
+):
     program = f"""
+import gc
 from langchain_hindsight import DualBankMemory
 
 def work():
     memory = DualBankMemory({hindsight_url!r}, project_bank={bank_id!r}, project_id="p")
-    print(memory.retain([("human", "We deploy on Fridays."), ("ai", "Noted.")], "t").status)
+    said = [message for week in range(30) for message in
+            (("human", f"We deploy on Friday {{week}}."), ("ai", f"Noted, {{week}}."))]
+    print(memory.retain(said, "t").status)
 
 work()
+gc.collect()
 """
+    many_requests = {"HINDSIGHT_OUTBOX__BATCH_SIZE": "1"}
+    patient = {"HINDSIGHT_OUTBOX__SHUTDOWN_TIMEOUT": "20"}
     run = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, **many_requests, **patient},
     )
     assert (run.stdout.strip(), run.stderr) == ("queued", "")
-    assert len(stored(hindsight_url, bank_id)) == 2
+    assert len(stored(hindsight_url, bank_id)) == 60
 
 
 async def test_cancelling_the_run_cancels_the_request():
