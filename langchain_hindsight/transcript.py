@@ -17,7 +17,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
 from langchain_hindsight.fence import INJECTED_KEY, strip_recalled
@@ -51,6 +51,7 @@ _PLAIN_ID = re.compile(
     r"(?:[a-z_]{1,12}-{1,2})?[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?:-\d+)?"
 )
 """Ids as LangChain makes them, which hold no credential."""
+_IDS = 4_096
 _DEEPEST = 40
 """Levels of a tool's arguments that are kept."""
 _ERROR_CHARS = 500
@@ -353,16 +354,19 @@ def _line(
 
 def _id(message: BaseMessage, *, mask: bool) -> str | None:
     """A message's id as a database may hold it, and still different from every other."""
-    if not message.id:
-        return None
-    shown = clean(message.id)
+    return _shown_id(message.id, mask) if message.id else None
+
+
+@lru_cache(_IDS)  # a message is looked at again with each of the next few turns
+def _shown_id(given: str, mask: bool) -> str:  # noqa: FBT001 - half of the cache's key
+    shown = clean(given)
     if mask and not _PLAIN_ID.fullmatch(shown):
         from langchain_hindsight.redaction import redact  # slow to compile
 
         shown = redact(shown)
-    if shown == message.id:
+    if shown == given:
         return shown
-    raw = message.id.encode("utf-8", "surrogatepass")
+    raw = given.encode("utf-8", "surrogatepass")
     return f"{shown}-{hashlib.blake2b(raw, digest_size=8).hexdigest()}"
 
 
