@@ -23,6 +23,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import uuid4
 
+from cachetools import LRUCache
+
 from langchain_hindsight.banks import LifeBank, ProjectBank
 from langchain_hindsight.errors import ConfigurationError, HindsightError
 from langchain_hindsight.fork import abandon, on_fork_in_child
@@ -50,6 +52,8 @@ _CONTEXT_CHARS = 300
 _CONTEXT_MESSAGES = 2
 """How many earlier messages are context; measured, see the documentation on quality."""
 _CONTEXT_SOURCE_CHARS = 8_000
+_SHOWN = 1_024
+"""How many messages' contexts are remembered."""
 _LOOK_EVERY = 0.2
 _STOP_GRACE = 0.2
 
@@ -88,6 +92,7 @@ class Retainer:
         self._written_as: str | None = None
         self._guard = threading.Lock()
         self._changed = threading.Condition()
+        self._shown = _Shown()
         _check_outbox(settings)
         on_fork_in_child(self, "_renew")
 
@@ -102,6 +107,7 @@ class Retainer:
         self._disk = self._memory = None
         self._guard = threading.Lock()
         self._changed = threading.Condition()
+        self._shown = _Shown()
 
     def retain_transcript(
         self,
@@ -145,7 +151,7 @@ class Retainer:
             if thread is None:
                 return RetainReceipt("skipped", "there is nothing to keep", bank.bank_id)
             scope = _scope(self._address(), bank, thread)
-            drafts = _Drafts(transcript, bank, thread, self._settings, keep=keep)
+            drafts = _Drafts(transcript, bank, thread, self._settings, keep=keep, shown=self._shown)
             new = store.retain(scope, transcript, drafts.at, keep=keep, beside=beside)
             if not keep:
                 return RetainReceipt(
@@ -590,12 +596,14 @@ class _Drafts:
         settings: HindsightSettings,
         *,
         keep: bool,
+        shown: _Shown,
     ) -> None:
         self._transcript = transcript
         self._bank = bank
         self._thread = thread
         self._kept = settings.retain
         self._keep = keep
+        self._shown = shown
         self._texts: dict[tuple[int, int], tuple[str, int]] = {}
         self._seen: dict[str, str] = {}
         self._now = datetime.now(UTC)
@@ -631,6 +639,7 @@ class _Drafts:
             "speaker": self._masked(line.speaker) if line.name else line.speaker,
         }
         text, lost = self._text(index, line, self._kept.max_chars)
+        self._shown.put(line, text)
         if lost:
             _logger.warning("A message was cut by %d characters (retain.max_chars)", lost)
         if line.message_id:
@@ -666,8 +675,29 @@ class _Drafts:
         limit = min(_CONTEXT_SOURCE_CHARS, self._kept.max_chars)
         before = itertools.islice(self._transcript.speech(index), _CONTEXT_MESSAGES)
         shown = itertools.takewhile(lambda one: one[0] not in hidden, before)
-        said = [shortened(self._text(*one, limit)[0], _CONTEXT_CHARS) for one in shown]
+        said = [
+            self._shown.get(line) or self._shown.put(line, self._text(at, line, limit)[0])
+            for at, line in shown
+        ]
         return BEFORE_THIS + "\n".join(reversed(said)) if said else None
+
+
+class _Shown:
+    """How messages of late are shown as context of the next ones: each is masked once."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._texts: LRUCache[str, str] = LRUCache(_SHOWN)
+
+    def get(self, line: Line) -> str | None:
+        with self._lock:
+            return self._texts.get(line.fingerprint)
+
+    def put(self, line: Line, text: str) -> str:
+        """Remember a message by its text as it is written down; how it is shown."""
+        with self._lock:
+            shown = self._texts[line.fingerprint] = shortened(text, _CONTEXT_CHARS)
+        return shown
 
 
 async def _whatever_becomes_of_the_caller(work: Callable[[], T]) -> T:

@@ -23,6 +23,7 @@ from langchain_hindsight.outbox.known_thread import (
     is_taken,
 )
 from langchain_hindsight.outbox.ledger import News, whats_new
+from langchain_hindsight.outbox.prepared import Prepared
 from langchain_hindsight.outbox.recent import RecentThread, newest
 from langchain_hindsight.outbox.room import Room, take_room
 from langchain_hindsight.outbox.schema import WAITING, WITHHELD, entries, lanes, threads
@@ -37,7 +38,7 @@ _FIRST_VERSIONS = 2**30
 """A thread begins with any of these, so that none is taken for another of the same number in an
 outbox that was made anew."""
 
-_CLAIM_THREAD = (
+_CLAIM_THREAD = Prepared(
     update(threads)
     .where(threads.c.id == bindparam("row"), threads.c.version == bindparam("seen"))
     .values(
@@ -46,6 +47,13 @@ _CLAIM_THREAD = (
         length=bindparam("now_length"),
     )
 )
+
+
+_WRITTEN = (
+    *("lane", "thread", "seq", "parent", "message_id", "fingerprint", "speech", "starts_turn"),
+    *("document", "regrouped", "revision", "state", "payload", "size", "created"),
+)
+_WRITE = Prepared(insert(entries).values({name: bindparam(name) for name in _WRITTEN}))
 
 
 class OvertakenError(Exception):
@@ -173,8 +181,8 @@ class Writing:
             )
             return _Claim(_key(made), lane.id, version, 0)
         known = self.thread
-        taken: CursorResult[Any] = connection.execute(
-            _CLAIM_THREAD,
+        taken = _CLAIM_THREAD.run(
+            connection,
             {
                 "row": known.id,
                 "seen": known.version,
@@ -236,7 +244,7 @@ def write(connection: Connection, work: Writing, caps: OutboxSettings) -> Recent
     take_room(connection, room, caps)
     try:
         if rows:
-            connection.execute(insert(entries), rows)
+            _WRITE.run_each(connection, rows)
     except IntegrityError:
         if isinstance(work.thread, RecentThread):
             raise OvertakenError from None
@@ -302,6 +310,8 @@ def _rows(connection: Connection, work: Writing, claim: _Claim) -> list[dict[str
                 "speech": one.speech,
                 "starts_turn": one.starts_turn,
                 "document": work.scope.document(key),
+                "regrouped": False,
+                "revision": 0,
                 "state": WITHHELD if one.payload is None else WAITING,
                 "payload": one.payload,
                 "size": len(one.payload or ""),

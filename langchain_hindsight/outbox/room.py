@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, CursorResult, bindparam, func, select, update
+from sqlalchemy import Connection, bindparam, func, select, update
 
 from langchain_hindsight.errors import HindsightError
+from langchain_hindsight.outbox.prepared import Prepared
 from langchain_hindsight.outbox.schema import entries, usage
 from langchain_hindsight.settings import OutboxSettings
 
-_TAKE_ROOM = (
+_TAKE_ROOM = Prepared(
     update(usage)
     .where(
         usage.c.entries + bindparam("more") <= bindparam("cap"),
@@ -44,8 +45,8 @@ def take_room(connection: Connection, room: Room, caps: OutboxSettings) -> None:
     if room.entries <= 0 and room.bytes <= 0:
         give_room(connection, -room.entries, -room.bytes)
         return
-    taken: CursorResult[Any] = connection.execute(
-        _TAKE_ROOM,
+    taken = _TAKE_ROOM.run(
+        connection,
         {
             "more": room.entries,
             "more_bytes": room.bytes,

@@ -7,16 +7,19 @@ import os
 import sqlite3
 import threading
 import time
+from collections import Counter
 from datetime import datetime
 
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage, SystemMessage
 from scripted_server import ScriptedServer, failure
 
+from langchain_hindsight import redaction
 from langchain_hindsight import retain as retain_module
 from langchain_hindsight.banks import LifeBank, ProjectBank
 from langchain_hindsight.errors import ConfigurationError, HindsightError
 from langchain_hindsight.gateway import OperationStatus
+from langchain_hindsight.redaction import redact
 from langchain_hindsight.retain import Retainer
 from langchain_hindsight.settings import HindsightSettings, OutboxSettings, RetainSettings
 
@@ -132,6 +135,22 @@ def test_context_reaches_back_to_what_was_retained_before(open_retainer, server)
     )
     retainer.flush(10)
     assert sent_items(server)[-1]["context"] == "Before this, user: a\nassistant: Shall I?"
+
+
+def test_a_message_is_masked_once_however_many_turns_it_stands_behind(open_retainer, monkeypatch):
+    masked = Counter()
+
+    def counting(text):
+        masked[text] += 1
+        return redact(text)
+
+    monkeypatch.setattr(redaction, "redact", counting)
+    retainer = open_retainer()
+    words = [f"said {number} with key {SECRET}" for number in range(12)]
+    for end in range(2, 13, 2):
+        retainer.retain_transcript(BANK, turn(*words[:end]), thread_id="t")
+    assert [masked[said] for said in words] == [1] * 12
+    assert [masked[f"id-{said}"] for said in words] == [1] * 12
 
 
 def test_a_turn_joins_its_messages_and_what_they_carry(open_retainer, server):
