@@ -167,7 +167,7 @@ class BlockFinder:
         """
         shown = _folded(text)
         letters = _letters_of(shown)
-        if not any(one in letters for one in (self.known, *self.headed)):
+        if not any(map(letters.__contains__, (self.known, *self.headed))):
             return
         spelled = _Spelled.of(shown)
         anchors = sorted(

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import uuid4
@@ -54,6 +54,7 @@ _CONTEXT_MESSAGES = 2
 _CONTEXT_SOURCE_CHARS = 8_000
 _SHOWN = 1_024
 """How many messages' contexts are remembered."""
+_NAMES = 1_024
 _LOOK_EVERY = 0.2
 _STOP_GRACE = 0.2
 
@@ -605,7 +606,6 @@ class _Drafts:
         self._keep = keep
         self._shown = shown
         self._texts: dict[tuple[int, int], tuple[str, int]] = {}
-        self._seen: dict[str, str] = {}
         self._now = datetime.now(UTC)
 
     def at(self, indexes: Sequence[int], hidden: Container[int]) -> list[Draft]:
@@ -656,11 +656,7 @@ class _Drafts:
         return json.dumps(payload)
 
     def _masked(self, text: str) -> str:
-        from langchain_hindsight.redaction import redact  # its patterns are slow to compile
-
-        if text not in self._seen:
-            self._seen[text] = redact(clean(text)) if self._kept.redact else clean(text)
-        return self._seen[text]
+        return _masked_name(text) if self._kept.redact else clean(text)
 
     def _text(self, index: int, line: Line, limit: int) -> tuple[str, int]:
         """A message as it is written down, and how many characters were cut."""
@@ -680,6 +676,13 @@ class _Drafts:
             for at, line in shown
         ]
         return BEFORE_THIS + "\n".join(reversed(said)) if said else None
+
+
+@lru_cache(_NAMES)  # a thread's, a speaker's and the tags come with every message
+def _masked_name(name: str) -> str:
+    from langchain_hindsight.redaction import redact  # its patterns are slow to compile
+
+    return redact(clean(name))
 
 
 class _Shown:

@@ -338,17 +338,15 @@ def _line(
     name: str | None,
 ) -> Line:
     name = clean(name) if name else None
-    digest = hashlib.blake2b(digest_size=16)
-    for part in (role, name or "", said, _json(calls) if calls else ""):
-        digest.update(part.encode("utf-8", "surrogatepass"))
-        digest.update(b"\0")
+    parts = (role, name or "", said, _json(calls) if calls else "", "")
+    words = "\0".join(parts).encode("utf-8", "surrogatepass")
     return Line(
         role=role,
         said=said,
         calls=calls,
         name=name,
         message_id=message_id,
-        fingerprint=digest.hexdigest(),
+        fingerprint=hashlib.blake2b(words, digest_size=16).hexdigest(),
     )
 
 

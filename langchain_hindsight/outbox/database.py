@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -155,11 +156,11 @@ class Database:
         """See that the open file is the one in its place: what nobody finds again would be lost."""
         if self._engine is None or self._reader is None or self._file is None:
             return
-        path = Path(str(self._url.database))
+        path = str(self._url.database)
         if _identity(path) == self._file:
             return
         opened: Any = self._reader.connection.driver_connection
-        if write_anew(opened, path):
+        if write_anew(opened, Path(path)):
             _logger.warning("The outbox %s was deleted; it was written anew with all it held", path)
         else:
             _logger.error(
@@ -179,7 +180,7 @@ class Database:
             self._reader = engine.connect().execution_options(**{READS: True})
             self._engine = engine
             if is_file(self._url):
-                self._file = _identity(Path(str(self._url.database)))
+                self._file = _identity(str(self._url.database))
         return self._reader if reads else self._writer
 
     def _recovers(self, error: DBAPIError, attempt: int) -> bool:
@@ -195,10 +196,10 @@ class Database:
         return error.connection_invalidated and attempt == 0
 
 
-def _identity(path: Path) -> tuple[int, int] | None:
+def _identity(path: str) -> tuple[int, int] | None:
     """What tells a file from another of its name; None where there is none."""
     try:
-        found = path.stat()
+        found = os.stat(path)  # noqa: PTH116 - each turn waits for it, and a Path is slower
     except FileNotFoundError:
         return None
     return found.st_dev, found.st_ino
