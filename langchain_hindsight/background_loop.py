@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Coroutine
-from concurrent.futures import CancelledError, Future
+from collections.abc import Callable, Coroutine
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from functools import partial
 from typing import Any, TypeVar
 
 from langchain_hindsight.errors import HindsightError
@@ -107,8 +108,35 @@ class BackgroundLoop:
             thread.join()
 
 
+class _Executor(ThreadPoolExecutor):
+    """The loop's executor, which takes work also once the main thread has ended.
+
+    A program goes on in its other threads then, and every executor of the standard library refuses.
+    """
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:  # noqa: ANN401
+        try:
+            return super().submit(fn, *args, **kwargs)
+        except RuntimeError:
+            future: Future[T] = Future()
+            work = partial(fn, *args, **kwargs)
+            threading.Thread(target=_settle, args=(future, work), daemon=True).start()
+            return future
+
+
+def _settle(future: Future[T], work: Callable[[], T]) -> None:
+    if future.set_running_or_notify_cancel():
+        try:
+            result = work()
+        except BaseException as error:  # noqa: BLE001 - it is raised where the result is asked for
+            future.set_exception(error)
+        else:
+            future.set_result(result)
+
+
 def _run_until_stopped(loop: asyncio.AbstractEventLoop) -> None:
     asyncio.set_event_loop(loop)
+    loop.set_default_executor(_Executor(thread_name_prefix="langchain-hindsight"))
     try:
         loop.run_forever()
     finally:

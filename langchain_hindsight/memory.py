@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 from cachetools import LRUCache, TLRUCache
 from pydantic import SecretStr
 
+from langchain_hindsight.background_thread import in_a_thread
 from langchain_hindsight.banks import (
     BankPolicy,
     LifeBank,
@@ -459,7 +460,7 @@ class DualBankMemory:
 
     async def aclose(self) -> None:
         """`close`, awaited."""
-        await asyncio.to_thread(self.close)
+        await in_a_thread(self.close)
 
     def __enter__(self) -> Self:
         """The memory itself."""
@@ -693,7 +694,7 @@ class DualBankMemory:
         """Read the project's files off the caller's event loop, once."""
         if self._banks.needs_look_up:
             with contextlib.suppress(BankResolutionError):  # raised again where a bank is needed
-                await asyncio.to_thread(self._banks.look_up_project)
+                await in_a_thread(self._banks.look_up_project)
 
     def _opened(self) -> None:
         """Begin with what an earlier process left behind, and have the interpreter's end close."""
@@ -897,14 +898,15 @@ def _close_at_exit() -> None:
         if _exit_is_watched:
             return
         _exit_is_watched = True
-    import concurrent.futures.thread  # noqa: F401 - its own hook must run after ours
+    with contextlib.suppress(RuntimeError):  # the main thread has ended: what waits stays on disk
+        import concurrent.futures.thread  # noqa: F401 - its own hook must run after ours
 
-    register = getattr(threading, "_register_atexit", None)
-    if register is None:
-        import atexit
+        register = getattr(threading, "_register_atexit", None)
+        if register is None:
+            import atexit
 
-        register = atexit.register
-    register(_close_all)
+            register = atexit.register
+        register(_close_all)
 
 
 def _close_all() -> None:

@@ -19,7 +19,7 @@ from langchain_core.messages import AIMessage, SystemMessage, ToolMessage
 from langchain_core.runnables.config import ensure_config
 from pydantic import TypeAdapter
 
-from langchain_hindsight.caller import within_tool_call
+from langchain_hindsight.caller import identify, within_tool_call
 from langchain_hindsight.injection import (
     inject_into_human,
     inject_into_messages,
@@ -35,7 +35,7 @@ except ImportError as error:
     raise ImportError(msg) from error
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Sequence
+    from collections.abc import Awaitable, Callable, Hashable, Iterator, Sequence
 
     from langchain.agents import AgentState
     from langchain.agents.middleware import ModelRequest, ModelResponse
@@ -163,7 +163,7 @@ class _Turn:
 
 
 class _Turns:
-    """The turns under way in this process, each known by the ids of its answers so far.
+    """The turns under way in this process, each known by its thread and its answers so far.
 
     A middleware that summarizes may remove the person's message while its turn goes on: what was
     removed is found here, so that the turn keeps its memory and is itself retained.
@@ -171,7 +171,7 @@ class _Turns:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._held: LRUCache[str, Sequence[BaseMessage]] = LRUCache(_TURNS_HELD)
+        self._held: LRUCache[Hashable, Sequence[BaseMessage]] = LRUCache(_TURNS_HELD)
 
     def __reduce__(self) -> tuple[type[_Turns], tuple[()]]:
         return _Turns, ()
@@ -181,8 +181,8 @@ class _Turns:
         if turn_message(messages) is not None:
             return _Turn(messages)
         with self._lock:
-            names = [one.id for one in messages if one.id is not None]
-            held = next((self._held[name] for name in names if name in self._held), ())
+            found = (self._held.get(_name(one)) for one in messages if one.id is not None)
+            held = next((turn for turn in found if turn), ())
         if not held:
             return _Turn(messages)
         here = {one.id for one in messages}
@@ -197,8 +197,19 @@ class _Turns:
                 asked = turn_message(turn.messages)
                 start = next((at for at, said in enumerate(turn.messages) if said is asked), 0)
                 with self._lock:
-                    self._held[one.id] = [*turn.messages[start:], one]
+                    self._held[_name(one)] = [*turn.messages[start:], one]
         return response
+
+
+def _name(message: BaseMessage) -> Hashable:
+    """What tells an answer from others: some servers count their ids anew in each conversation.
+
+    In a conversation that has no name, what was called says more, which nobody edits there.
+    """
+    thread = identify().thread_id
+    if thread is not None:
+        return thread, message.id
+    return message.id, str(getattr(message, "tool_calls", None))
 
 
 def _sending(request: ModelRequest[Any], messages: list[BaseMessage]) -> ModelRequest[Any]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import contextvars
 import itertools
 import json
 import logging
@@ -25,6 +24,7 @@ from uuid import uuid4
 
 from cachetools import LRUCache
 
+from langchain_hindsight.background_thread import BackgroundThread, in_a_thread
 from langchain_hindsight.banks import LifeBank, ProjectBank
 from langchain_hindsight.errors import ConfigurationError, HindsightError
 from langchain_hindsight.fork import abandon, on_fork_in_child
@@ -33,7 +33,15 @@ from langchain_hindsight.outbox.default_file import default_file, plain_file
 from langchain_hindsight.recall_result import BEFORE_THIS
 from langchain_hindsight.receipts import FlushReport, OutboxStatus, RetainReceipt
 from langchain_hindsight.templates import Role
-from langchain_hindsight.transcript import Line, Transcript, clean, content, note_content, shortened
+from langchain_hindsight.transcript import (
+    CONTEXT_MESSAGES,
+    Line,
+    Transcript,
+    clean,
+    content,
+    note_content,
+    shortened,
+)
 
 if TYPE_CHECKING:
     from langchain_core.messages import BaseMessage
@@ -49,12 +57,13 @@ T = TypeVar("T")
 
 _CONTEXT_CHARS = 300
 """What is kept as context of one earlier message."""
-_CONTEXT_MESSAGES = 2
-"""How many earlier messages are context; measured, see the documentation on quality."""
 _CONTEXT_SOURCE_CHARS = 8_000
 _SHOWN = 1_024
 """How many messages' contexts are remembered."""
 _NAMES = 1_024
+_HAND_OFF_THREADS = 4
+_HAND_OFF_WAIT = 10.0
+"""How long what is being written down is waited for at the end, in seconds."""
 _LOOK_EVERY = 0.2
 _STOP_GRACE = 0.2
 
@@ -94,12 +103,15 @@ class Retainer:
         self._guard = threading.Lock()
         self._changed = threading.Condition()
         self._shown = _Shown()
+        self._hand_offs: BackgroundThread | None = None
+        self._hand_offs_guard = threading.Lock()
+        self._stores_lock = threading.RLock()
         _check_outbox(settings)
         on_fork_in_child(self, "_renew")
 
     def _renew(self) -> None:
         """A forked child has its own outlets; what waits in the parent's memory is the parent's."""
-        abandon(self._memory, self._guard, self._changed)
+        abandon(self._memory, self._guard, self._changed, self._hand_offs)
         if self._disk is not None:
             abandon(self._disk.delivery)
             self._disk.store.renew_after_fork()
@@ -109,6 +121,9 @@ class Retainer:
         self._guard = threading.Lock()
         self._changed = threading.Condition()
         self._shown = _Shown()
+        self._hand_offs = None
+        self._hand_offs_guard = threading.Lock()
+        self._stores_lock = threading.RLock()
 
     def retain_transcript(
         self,
@@ -182,7 +197,7 @@ class Retainer:
         recalled: Callable[[], Iterable[str]] = tuple,
     ) -> RetainReceipt:
         """As `retain_transcript`, without blocking the caller's loop."""
-        return await _whatever_becomes_of_the_caller(
+        return await self._handed_off(
             partial(
                 self.retain_transcript,
                 bank,
@@ -235,14 +250,21 @@ class Retainer:
         """As `retain_note`, without blocking the caller's loop, or a thread while it waits."""
         deadline = time.monotonic() + wait
         write = partial(self._write_note, bank, text, call)
-        note = await _whatever_becomes_of_the_caller(write)
+        note = await self._handed_off(write)
         while not isinstance(note, RetainReceipt):
             late = time.monotonic() >= deadline
-            settled = await asyncio.to_thread(self._settled, note, late=late)
+            settled = await self._handed_off(partial(self._settled, note, late=late))
             if settled is not None:
                 return settled
             await asyncio.sleep(_LOOK_EVERY / 2)
         return note
+
+    def _handed_off(self, work: Callable[[], T]) -> asyncio.Future[T]:
+        """Work done on a thread of our own; a caller that is cancelled meanwhile loses nothing."""
+        with self._hand_offs_guard:  # so that stopping comes before or after
+            if self._hand_offs is None:
+                self._hand_offs = BackgroundThread(_HAND_OFF_THREADS)
+            return self._hand_offs.call(work)
 
     def _write_note(
         self, bank: ProjectBank | LifeBank, text: str, call: tuple[str, str] | None
@@ -328,7 +350,7 @@ class Retainer:
         """As `flush`, without blocking the caller's loop; cancelled, no thread waits on."""
         patience = _Patience(timeout)
         try:
-            return await asyncio.to_thread(self._flush, patience)
+            return await in_a_thread(self._flush, patience)
         finally:
             patience.give_up()
 
@@ -364,7 +386,7 @@ class Retainer:
 
     async def astatus(self) -> OutboxStatus:
         """As `status`, without blocking the caller's loop."""
-        return await asyncio.to_thread(self.status)
+        return await in_a_thread(self.status)
 
     def start(self) -> None:
         """Deliver what an earlier process left behind, where there is an outbox already."""
@@ -384,6 +406,11 @@ class Retainer:
         Args:
             timeout: How long at most, in seconds.
         """
+        with self._hand_offs_guard:
+            hand_offs, self._hand_offs = self._hand_offs, None
+        if hand_offs is not None:
+            hand_offs.stop()
+            hand_offs.join(_HAND_OFF_WAIT)
         with self._guard:
             outlets = [one for one in (self._disk, self._memory) if one is not None]
         if any(outlet.delivery.is_running for outlet in outlets) and timeout > 0:
@@ -399,7 +426,7 @@ class Retainer:
 
     async def astop(self, timeout: float) -> None:  # noqa: ASYNC109 - as above
         """As `stop`, without blocking the caller's loop."""
-        await asyncio.to_thread(self.stop, timeout)
+        await in_a_thread(self.stop, timeout)
 
     def _write(
         self, bank_id: str, write: Callable[[Store, Store | None], T]
@@ -537,7 +564,7 @@ class Retainer:
         from langchain_hindsight.outbox.delivery import Delivery
         from langchain_hindsight.outbox.store import Store
 
-        store = Store(self._settings.outbox, url)
+        store = Store(self._settings.outbox, url, lock=self._stores_lock)
         delivery = Delivery(
             self._gateway,
             store,
@@ -669,7 +696,7 @@ class _Drafts:
     def _context(self, index: int, hidden: Container[int]) -> str | None:
         """What was said before, so that a lone "yes, do that" can be understood and found."""
         limit = min(_CONTEXT_SOURCE_CHARS, self._kept.max_chars)
-        before = itertools.islice(self._transcript.speech(index), _CONTEXT_MESSAGES)
+        before = itertools.islice(self._transcript.speech(index), CONTEXT_MESSAGES)
         shown = itertools.takewhile(lambda one: one[0] not in hidden, before)
         said = [
             self._shown.get(line) or self._shown.put(line, self._text(at, line, limit)[0])
@@ -701,12 +728,6 @@ class _Shown:
         with self._lock:
             shown = self._texts[line.fingerprint] = shortened(text, _CONTEXT_CHARS)
         return shown
-
-
-async def _whatever_becomes_of_the_caller(work: Callable[[], T]) -> T:
-    """Work done in a thread, to its end: a caller that is cancelled meanwhile loses nothing."""
-    run = contextvars.copy_context().run
-    return await asyncio.shield(asyncio.get_running_loop().run_in_executor(None, run, work))
 
 
 def _check_outbox(settings: HindsightSettings) -> None:

@@ -31,6 +31,9 @@ Role = Literal["human", "ai", "tool"]
 OWN_TOOLS = "hindsight_"
 """How the names of Hindsight's own tools begin."""
 
+CONTEXT_MESSAGES = 2
+"""How many earlier messages are another's context; measured, see the documentation on quality."""
+
 _ROLES: Mapping[str, Role] = {
     "human": "human",
     "HumanMessageChunk": "human",
@@ -286,7 +289,8 @@ def content(line: Line, *, mask: bool, max_chars: int) -> tuple[str, int]:
     for name, arguments in line.calls:
         # A block may stand in an argument's lines, each a text of its own.
         shown = strip_recalled(_json(redact_value(arguments) if mask else arguments))
-        parts.append(f"[called {name}({redact(shown) if mask else shown})]")
+        called = f"{redact(name)}({redact(shown)})" if mask else f"{name}({shown})"
+        parts.append(f"[called {called}]")
     text, lost = _cut(clean("\n".join(parts)), max_chars, unread=len(line.said) - len(said))
     speaker = redact(line.speaker) if mask and line.name else line.speaker
     return f"{speaker}: {text}", lost

@@ -45,21 +45,22 @@ class Database:
 
     Args:
         settings: Where it is.
+        lock: Held by each transaction; by default one of its own.
 
     Raises:
         ConfigurationError: If the settings name no place that can work.
     """
 
-    def __init__(self, settings: OutboxSettings) -> None:
+    def __init__(self, settings: OutboxSettings, lock: threading.RLock | None = None) -> None:
         """Check where the database is; open nothing."""
         self._settings = settings
         self._url = outbox_url(settings)
-        self._forget()
+        self._forget(lock)
         if is_file(self._url):
             hold_for_fork(self, "_put_away", "_take_up")
 
-    def _forget(self) -> None:
-        self._lock = threading.RLock()
+    def _forget(self, lock: threading.RLock | None = None) -> None:
+        self._lock = lock or threading.RLock()
         self._locked_until = 0.0
         self._engine: Engine | None = None
         self._file: tuple[int, int] | None = None
@@ -73,6 +74,13 @@ class Database:
         it commits is lost.
         """
         self._lock.acquire()
+        try:
+            self._find_again()
+        except OSError as error:
+            _logger.error(  # noqa: TRY400 - the message says it all
+                "The outbox was deleted and cannot be written anew: %s. What waited in it is lost",
+                error,
+            )
         self._close()
 
     def _take_up(self) -> None:

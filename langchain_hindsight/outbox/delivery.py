@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import logging
 import math
-import queue
 import random
 import threading
 import time
@@ -21,6 +20,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
+from langchain_hindsight.background_thread import BackgroundThread
 from langchain_hindsight.banks import may_be_life
 from langchain_hindsight.errors import HindsightError
 from langchain_hindsight.gateway import Gateway, GatewayError
@@ -54,65 +54,6 @@ _LIFE_NOW = (
 )
 
 _logger = logging.getLogger(__name__)
-
-
-class DatabaseThread:
-    """Runs database calls for coroutines, one after another.
-
-    The executors of the standard library refuse work once the interpreter is ending, which is when
-    the last delivery is made.
-    """
-
-    def __init__(self) -> None:
-        """Start the thread."""
-        self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._serve, name="hindsight-outbox", daemon=True)
-        self._thread.start()
-
-    async def call(self, work: Callable[..., T], *args: Any, **named: Any) -> T:  # noqa: ANN401
-        """The result of a call made on the thread."""
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[T] = loop.create_future()
-
-        def settle(outcome: Callable[[], None]) -> None:
-            if not future.done():
-                outcome()
-
-        def run() -> None:
-            try:
-                result = work(*args, **named)
-            except Exception as error:  # noqa: BLE001 - it is raised where the call is awaited
-                outcome = _Outcome(future.set_exception, error)
-            else:
-                outcome = _Outcome(future.set_result, result)
-            with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
-                loop.call_soon_threadsafe(settle, outcome)
-
-        self._work.put(run)
-        return await future
-
-    def post(self, work: Callable[[], None]) -> None:
-        """Have a call made on the thread, whatever becomes of it."""
-        self._work.put(work)
-
-    def stop(self) -> None:
-        """End the thread after the calls already made."""
-        self._work.put(None)
-
-    def _serve(self) -> None:
-        while (run := self._work.get()) is not None:
-            run()
-
-
-@dataclass(frozen=True, slots=True)
-class _Outcome:
-    """A future's end, to be set on its loop."""
-
-    end: Callable[[Any], None]
-    value: Any
-
-    def __call__(self) -> None:
-        self.end(self.value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +102,7 @@ class Delivery:
         self._running: Future[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._wanted: asyncio.Event | None = None
-        self._database: DatabaseThread | None = None
+        self._database: BackgroundThread | None = None
         self._lanes: dict[int, _Served] = {}
         self._units: dict[str, Unit] = {}
         self._woken = False
@@ -216,7 +157,7 @@ class Delivery:
         """The task: claim banks that have work, deliver to each, sleep."""
         self._loop = asyncio.get_running_loop()
         self._wanted = asyncio.Event()
-        self._database = DatabaseThread()
+        self._database = BackgroundThread()
         self._lanes = {}
         self._looked_at = self._looking = None
         self._woken = False

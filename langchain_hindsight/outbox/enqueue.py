@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
-from uuid import NAMESPACE_URL, uuid4, uuid5
+from uuid import NAMESPACE_URL, uuid5
 
 from sqlalchemy import Connection, CursorResult, Select, bindparam, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
@@ -323,22 +323,22 @@ def _rows(connection: Connection, work: Writing, claim: _Claim) -> list[dict[str
 
 
 def write_note(
-    connection: Connection, scope: Scope, payload: str, name: str | None, caps: OutboxSettings
+    connection: Connection, scope: Scope, payload: str, name: str, caps: OutboxSettings
 ) -> str:
     """Write down one explicit note, unless there is one of that name; its document.
 
     Raises:
         OutboxFullError: If the caps leave no room.
     """
-    document = str(uuid4()) if name is None else scope.document(name)
-    if name is not None and connection.execute(_find_document(document)).first() is not None:
+    document = scope.document(name)
+    if connection.execute(_find_document(document)).first() is not None:
         return document
     take_room(connection, Room(1, len(payload)), caps)
     connection.execute(
         insert(entries).values(
             lane=_lane(connection, scope).id,
             seq=0,
-            fingerprint=uuid5(NAMESPACE_URL, name or payload).hex,
+            fingerprint=uuid5(NAMESPACE_URL, name).hex,
             speech=False,
             starts_turn=True,
             document=document,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from uuid import uuid4
 
 from sqlalchemy import Connection, Select, bindparam, or_, select
@@ -11,7 +12,7 @@ from sqlalchemy import Connection, Select, bindparam, or_, select
 from langchain_hindsight.outbox.ledger import Known
 from langchain_hindsight.outbox.schema import WITHHELD, entries, lanes, threads
 from langchain_hindsight.outbox.scope import Scope
-from langchain_hindsight.transcript import Transcript
+from langchain_hindsight.transcript import CONTEXT_MESSAGES, Transcript
 
 _FIND_LANE = select(lanes.c.id, lanes.c.ledger).where(
     lanes.c.server == bindparam("at"), lanes.c.bank == bindparam("to")
@@ -167,15 +168,14 @@ class KnownThread:
     def hidden(
         self, transcript: Transcript, changed: Sequence[int], fresh: Container[int]
     ) -> frozenset[int]:
-        """The positions of withheld messages that stand right before changed ones."""
-        before: dict[int, tuple[str | None, str]] = {}
-        for index in changed:
-            said = next(transcript.speech(index), None)
-            if said is not None and said[0] not in fresh:
-                name, fingerprint = said[1].message_id, said[1].fingerprint
-                if name is None or self.kept.get(name) != fingerprint:
-                    before[said[0]] = (name, fingerprint)
-        return self._withheld_of(before)
+        """The positions of withheld messages that would be the context of changed ones."""
+        shown = {
+            at
+            for index in changed
+            for at, _ in islice(transcript.speech(index), CONTEXT_MESSAGES)
+            if at not in fresh
+        }
+        return self.withheld_at(transcript, sorted(shown))
 
     def answers_to_withheld(self, transcript: Transcript, fresh: Sequence[int]) -> frozenset[int]:
         """Those of fresh messages that follow on a withheld one of a person."""

@@ -8,6 +8,7 @@ a step does is in the module named after it: `enqueue`, `leases`, `requests`, `s
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
@@ -47,16 +48,24 @@ class Store:
     Args:
         settings: Where it is and how much it may hold.
         url: Another place than the settings name, such as memory.
+        lock: Held by each transaction. Outboxes that are looked into from each other's transactions
+            share one, so that neither waits for the other; by default it is the outbox's own.
 
     Raises:
         ConfigurationError: If the settings name no place that can work.
     """
 
-    def __init__(self, settings: OutboxSettings, url: str | None = None) -> None:
+    def __init__(
+        self,
+        settings: OutboxSettings,
+        url: str | None = None,
+        *,
+        lock: threading.RLock | None = None,
+    ) -> None:
         """Check where the outbox is; open nothing."""
         self._settings = settings
         self._database = Database(
-            settings if url is None else settings.model_copy(update={"url": url})
+            settings if url is None else settings.model_copy(update={"url": url}), lock
         )
         self._longest_wait = max(3600.0, 2 * settings.retry_max_delay)
         self._recent = Recent()
@@ -189,11 +198,18 @@ class Store:
     def add_note(self, scope: Scope, payload: str, name: str | None = None) -> str:
         """Write down one explicit note, or find the one of that name.
 
+        Args:
+            scope: Whose note it is.
+            payload: What is written down.
+            name: What makes it that note; None makes it another than all others. A transaction
+                that is run again, since nobody knows whether it was committed, is the same note.
+
         Returns:
             Its document, by which `note_state` finds it.
         """
+        named = name or uuid4().hex
         return self._database.run(
-            lambda c: enqueue.write_note(c, scope, payload, name, self._settings)
+            lambda c: enqueue.write_note(c, scope, payload, named, self._settings)
         )
 
     def note_state(self, document: str) -> NoteState | None:

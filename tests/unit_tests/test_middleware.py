@@ -45,6 +45,16 @@ class Model(FakeMessagesListChatModel):
         return result
 
 
+class Counting(Model):
+    """A model whose answers have ids that are unique within a conversation alone."""
+
+    def _generate(self, messages, *args, **kwargs):
+        result = super()._generate(messages, *args, **kwargs)
+        for one in result.generations:
+            one.message.id = f"chatcmpl-{len(self.sent)}"
+        return result
+
+
 class Broken(Model):
     def _generate(self, messages, *args, **kwargs):
         msg = "The model is down."
@@ -270,6 +280,40 @@ def test_a_turn_whose_question_was_summarized_away_keeps_its_memory_and_its_ques
     cut, end = memory.named("retain", "aretain")
     assert cut.payload[0].text == "When?"
     assert "When?" not in [one.text for one in end.payload]
+
+
+@both
+@pytest.mark.parametrize("named", [True, False], ids=["threads", "no threads"])
+def test_a_server_that_counts_its_answers_anew_mixes_no_conversations(named, use_async):
+    """Another person's turn goes on meanwhile, under the same ids of answers."""
+    memory = RecordingMemory()
+    turns = HindsightMiddleware(memory)
+
+    @tool
+    def ask(who: str) -> str:
+        """Let the other person's turn come in between."""
+        if who == "Bob":
+            with ThreadPoolExecutor(1) as pool:  # in no context of Bob's run
+                pool.submit(run, "Alice").result()
+        return "Asked."
+
+    def answers(who):
+        return _model(_tool_call("ask", who=who), "Done.", kind=Counting)
+
+    def run(who):
+        summarize = SummarizationMiddleware(
+            _model("They talked."), trigger=("messages", 3), keep=("messages", 2)
+        )
+        agent = create_agent(answers(who), [ask], middleware=[turns, summarize])
+        config = {"configurable": {"thread_id": who}} if named else None
+        _run(agent, f"I am {who}.", config, use_async=use_async)
+
+    run("Bob")
+    said = [
+        [one.text for one in call.payload if one.type == "human" and "I am" in one.text]
+        for call in memory.named("recall_turn", "arecall_turn")
+    ]
+    assert said == [["I am Bob."], ["I am Alice."], ["I am Alice."], ["I am Bob."]]
 
 
 def _with_subagent(memory, *, use_async, **settings):

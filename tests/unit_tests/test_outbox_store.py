@@ -907,6 +907,20 @@ def test_delivered_content_leaves_the_disk(store, tmp_path):
     assert left == 0
 
 
+def test_a_note_whose_transaction_is_run_again_is_one_note(store, monkeypatch):
+    once = store._database.run
+
+    def twice(work, **named):
+        once(work, **named)  # committed, and the answer to that was lost
+        return once(work, **named)
+
+    monkeypatch.setattr(store._database, "run", twice)
+    document = store.add_note(Scope(SERVER, "b"), payload("note"))
+    assert document != store.add_note(Scope(SERVER, "b"), payload("note"))
+    assert store.counts(SERVER).waiting == 2
+    assert store.note_state(document) is not None
+
+
 def test_old_records_of_deliveries_are_pruned(tmp_path):
     store = open_store(tmp_path / "o.db", keep_receipts=0)
     retain(store, said("a"))

@@ -19,9 +19,13 @@ from langchain_hindsight import retain as retain_module
 from langchain_hindsight.banks import LifeBank, ProjectBank
 from langchain_hindsight.errors import ConfigurationError, HindsightError
 from langchain_hindsight.gateway import OperationStatus
+from langchain_hindsight.outbox import enqueue
+from langchain_hindsight.outbox import store as store_module
+from langchain_hindsight.outbox.scope import Draft, Scope
 from langchain_hindsight.redaction import redact
 from langchain_hindsight.retain import Retainer
 from langchain_hindsight.settings import HindsightSettings, OutboxSettings, RetainSettings
+from langchain_hindsight.transcript import Transcript
 
 BANK = ProjectBank("work", "billing")
 SECRET = "sk-proj-abcdefghijklmnopqrstuvwxyz0123456789ABCD"
@@ -173,6 +177,20 @@ def test_context_is_short_and_never_what_is_off_the_record(open_retainer, server
     *_, asked, answered = sent_items(server)
     assert asked["context"] is None
     assert answered["context"] == f"Before this, user: {'e' * 293}…"
+
+
+def test_context_is_never_what_was_withheld_two_messages_back(open_retainer, server):
+    retainer = open_retainer()
+    withheld = turn("mine is lupus", "I will not keep lupus")
+    retainer.retain_transcript(BANK, withheld, thread_id="t", keep=False)
+    asked = HumanMessage("and the weather?", id="id-q")
+    for answer in ((), [AIMessage("rain", id="id-w")], [AIMessage("sun", id="id-w")]):
+        retainer.retain_transcript(BANK, [*withheld, asked, *answer], thread_id="t")
+        retainer.flush(10)
+    assert [item["context"] for item in sent_items(server)] == [
+        None,
+        *["Before this, user: and the weather?"] * 2,
+    ]
 
 
 def test_every_metadata_value_is_a_string(open_retainer, server):
@@ -627,6 +645,75 @@ async def test_parallel_branches_that_retain_to_one_thread_lose_and_repeat_nothi
     )
     await retainer.aflush(10)
     assert server.contents() == [*(f"assistant: a{at}" for at in range(5)), "user: q"]
+
+
+async def test_a_hand_off_does_not_wait_for_the_programs_own_slow_calls(open_retainer):
+    retainer = open_retainer()
+    go_on = threading.Event()
+    slow = [asyncio.ensure_future(asyncio.to_thread(go_on.wait, 60)) for _ in range(64)]
+    await asyncio.sleep(0.05)
+    async with asyncio.timeout(20):
+        receipt = await retainer.aretain_transcript(BANK, turn("a", "b"), thread_id="t")
+        note = await retainer.aretain_note(BANK, "n", wait=10)
+        assert (await retainer.aflush(10)).timed_out is False
+        assert (await retainer.astatus()).waiting == 0
+    go_on.set()
+    await asyncio.gather(*slow)
+    assert (receipt.status, note.status) == ("queued", "stored")
+
+
+def test_the_outboxes_on_disk_and_in_memory_never_wait_for_each_other(open_retainer, monkeypatch):
+    retainer = open_retainer()
+    disk, memory = retainer._on_disk().store, retainer._in_memory().store
+    scope = Scope("http://memory.example", "work", "project:billing", "t")
+    both = threading.Barrier(2, timeout=0.5)
+
+    def retain(store, beside, *texts):
+        transcript = Transcript(turn(*texts), roles=("human", "ai"), tools=())
+
+        def draft(indexes, _hidden):
+            lines = [(index, transcript.line(index)) for index in indexes]
+            return [
+                Draft(index, line.message_id, line.fingerprint, True, True, "{}")
+                for index, line in lines
+            ]
+
+        return store.retain(scope, transcript, draft, beside=beside)
+
+    def find_news(*args, **named):
+        with contextlib.suppress(threading.BrokenBarrierError):
+            both.wait()
+        return find(*args, **named)
+
+    assert retain(disk, None, "a") + retain(memory, None, "b") == 2
+    find = enqueue.find_news
+    monkeypatch.setattr(enqueue, "find_news", find_news)
+    monkeypatch.setattr(store_module, "_APART", 0)
+    threads = [
+        threading.Thread(target=retain, args=(*stores, text), daemon=True)
+        for *stores, text in ((disk, memory, "c"), (memory, disk, "d"))
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(10)
+    assert not any(thread.is_alive() for thread in threads)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="Windows has no fork")
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_an_outbox_that_was_deleted_before_a_fork_is_written_anew(open_retainer, server, tmp_path):
+    server.retains.extend([failure("unreachable")] * 50)
+    retainer = open_retainer()
+    retainer.retain_transcript(BANK, turn("a", "b"), thread_id="t")
+    for file in tmp_path.glob("outbox.db*"):
+        file.unlink()
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    os.waitpid(child, 0)
+    retainer.retain_transcript(BANK, turn("a", "b", "c"), thread_id="t")
+    assert retainer.status().waiting + retainer.status().in_flight == 3
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="Windows has no fork")

@@ -213,10 +213,11 @@ def test_a_text_over_the_cap_is_cut_and_says_so():
     assert line == f"user: {'x' * 100} [cut: 400 more characters]"
 
 
-def test_credentials_are_masked_in_text_and_in_arguments():
+def test_credentials_are_masked_in_text_in_arguments_and_in_the_names_of_tools():
     secret = "sk-proj-abcdefghijklmnopqrstuvwxyz0123456789ABCD"
     messages = [
         HumanMessage(f"the key is {secret}"),
+        calling(f"login_{secret}", {}),
         calling("login", {"env": [{"name": "DB_PASSWORD", "value": "correct-horse-battery"}]}),
         AIMessage("done"),
     ]
