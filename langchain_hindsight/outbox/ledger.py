@@ -179,23 +179,32 @@ def _by_position(read: _Read, thread: Thread) -> dict[int, Known]:
         at = owners.get(known.seq)
         if at is None or read.fingerprint(at) != known.fingerprint:
             owners[known.seq] = index
-    mine = {index: read.found[index] for index in sorted(owners.values())}
-    return {
-        index: known
-        for index, known in mine.items()
-        if read.fingerprint(index) == known.fingerprint
-        or _is_in_its_place(read, thread, mine, index)
-    }
+    mine: dict[int, Known] = {}
+    for index in sorted(owners.values()):
+        known = read.found[index]
+        if read.fingerprint(index) == known.fingerprint or _is_in_its_place(
+            read, thread, mine, index
+        ):
+            mine[index] = known
+    return mine
 
 
 def _is_in_its_place(read: _Read, thread: Thread, mine: Mapping[int, Known], index: int) -> bool:
-    """Whether what was said right before a message of other words does not belie its id."""
+    """Whether what was said right before a message of other words does not belie its id.
+
+    Args:
+        read: The end of the list.
+        thread: What is known of the conversation.
+        mine: What stands before it and is the message of its id.
+        index: Its position.
+    """
     before, _ = next(read.transcript.speech(index), (-1, None))
     if before < read.start:
         return True
+    seq = read.found[index].seq
     if before in mine:
-        return mine[before].seq < mine[index].seq
-    earlier = [one for one in thread.tail(WINDOW) if one.seq < mine[index].seq]
+        return mine[before].seq < seq
+    earlier = [one for one in thread.tail(WINDOW) if one.seq < seq]
     return not earlier or earlier[-1].fingerprint == read.fingerprint(before)
 
 

@@ -124,6 +124,26 @@ def test_ids_issued_anew_repeat_nothing(store):
     assert retain(store, [*renamed, HumanMessage("e", id="e")]) == 1
 
 
+@pytest.mark.parametrize("window", [8, 60])
+def test_a_turn_under_the_ids_of_a_much_older_one_is_new_and_new_once(store, window):
+    before = said(*(f"q{at // 2}" if at % 2 == 0 else f"a{at // 2}" for at in range(60)))
+    retain(store, before)
+    reissued = [HumanMessage("other q", id="id-q1"), AIMessage("other a", id="id-a1")]
+    shown = [*before[-window:], *reissued, *said("next q", "next a")]
+    assert [retain(store, shown) for _ in range(3)] == [4, 0, 0]
+    assert sorted(contents(store)) == sorted(one.content for one in (*before, *shown[window:]))
+
+
+def test_a_question_and_its_answer_edited_at_once_are_edits(store):
+    before = said("a", "b", "c", "d")
+    retain(store, before)
+    deliver(store)
+    for at, words in ((2, "c, but edited"), (3, "d, but edited")):
+        before[at] = before[at].model_copy(update={"content": words})
+    assert retain(store, before) == 2
+    assert contents(store) == ["c, but edited", "d, but edited"]
+
+
 def test_without_ids_a_repeat_is_known_and_the_same_words_said_again_are_not(store):
     assert retain(store, said("hi", "hello", ids=False)) == 2
     assert retain(store, said("hi", "hello", ids=False)) == 0

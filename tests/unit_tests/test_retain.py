@@ -652,18 +652,24 @@ async def test_a_hand_off_does_not_wait_for_the_programs_own_slow_calls(open_ret
     go_on = threading.Event()
     slow = [asyncio.ensure_future(asyncio.to_thread(go_on.wait, 60)) for _ in range(64)]
     await asyncio.sleep(0.05)
-    async with asyncio.timeout(20):
-        receipt = await retainer.aretain_transcript(BANK, turn("a", "b"), thread_id="t")
-        note = await retainer.aretain_note(BANK, "n", wait=10)
-        assert (await retainer.aflush(10)).timed_out is False
-        assert (await retainer.astatus()).waiting == 0
-    go_on.set()
-    await asyncio.gather(*slow)
+    try:
+        async with asyncio.timeout(20):
+            receipt = await retainer.aretain_transcript(BANK, turn("a", "b"), thread_id="t")
+            note = await retainer.aretain_note(BANK, "n", wait=10)
+            assert (await retainer.aflush(10)).timed_out is False
+            assert (await retainer.astatus()).waiting == 0
+    finally:
+        go_on.set()
+        await asyncio.gather(*slow)
     assert (receipt.status, note.status) == ("queued", "stored")
 
 
-def test_the_outboxes_on_disk_and_in_memory_never_wait_for_each_other(open_retainer, monkeypatch):
-    retainer = open_retainer()
+def test_the_outboxes_on_disk_and_in_memory_never_wait_for_each_other(
+    server, tmp_path, monkeypatch
+):
+    url = f"sqlite:///{(tmp_path / 'outbox.db').as_posix()}"
+    # Not closed at the end, which would hang where they do wait.
+    retainer = Retainer(server, HindsightSettings(outbox={"url": url}))
     disk, memory = retainer._on_disk().store, retainer._in_memory().store
     scope = Scope("http://memory.example", "work", "project:billing", "t")
     both = threading.Barrier(2, timeout=0.5)
