@@ -860,6 +860,33 @@ gc.collect()
     assert len(stored(hindsight_url, bank_id)) == 60
 
 
+def test_an_agent_in_another_thread_goes_on_when_the_main_thread_has_ended(hindsight_url, bank_id):
+    program = f"""
+import asyncio, threading
+from langchain_hindsight import DualBankMemory
+
+memory = DualBankMemory({hindsight_url!r}, project_bank={bank_id!r}, project_id="p")
+
+async def agent():
+    while threading.main_thread().is_alive():
+        await asyncio.sleep(0.01)
+    for turn in range(2):
+        said = [("human", f"Service {{turn}} deploys on Fridays."), ("ai", "Noted.")]
+        print((await memory.aretain(said, "t")).status)
+        print((await memory.arecall("When do we deploy?")).project.error)
+    print((await memory.aflush(30)).timed_out)
+    await memory.aclose()
+
+threading.Thread(target=lambda: asyncio.run(agent())).start()
+"""
+    run = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert run.stdout.split() == ["queued", "None"] * 2 + ["False"]
+    assert run.stderr == ""
+    assert len(stored(hindsight_url, bank_id)) == 4
+
+
 async def test_cancelling_the_run_cancels_the_request():
     async def until(condition):
         async with asyncio.timeout(10):
