@@ -564,7 +564,7 @@ class Gateway:
     def _unreachable(self, error: Exception, *, what: str) -> GatewayError:
         msg = (
             f"Hindsight at {self.url} {what} ({type(error).__name__}). Is it running there? "
-            "`langchain-hindsight serve` starts one and tells its URL, for url or HINDSIGHT_API_URL."
+            "`langchain-hindsight serve` starts one and says its URL, for url or HINDSIGHT_API_URL."
         )
         return GatewayError(msg, kind="unreachable")
 
