@@ -719,7 +719,8 @@ def test_an_outbox_that_was_deleted_before_a_fork_is_written_anew(open_retainer,
         os._exit(0)
     os.waitpid(child, 0)
     retainer.retain_transcript(BANK, turn("a", "b", "c"), thread_id="t")
-    assert retainer.status().waiting + retainer.status().in_flight == 3
+    status = retainer.status()
+    assert status.waiting + status.in_flight == 3
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="Windows has no fork")
