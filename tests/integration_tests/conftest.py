@@ -78,6 +78,12 @@ def own_surroundings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HINDSIGHT_OUTBOX__URL", f"sqlite:///{(tmp_path / 'outbox.db').as_posix()}")
 
 
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A note waits for the server for as long as one that others keep busy may take."""
+    monkeypatch.setattr("langchain_hindsight.memory._NOTE_WAIT", 60.0)
+
+
 @pytest.fixture
 def bank_id() -> str:
     """A Project Bank that no other test uses."""
