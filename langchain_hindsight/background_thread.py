@@ -11,6 +11,7 @@ import contextlib
 import contextvars
 import queue
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -68,9 +69,10 @@ class BackgroundThread:
             self._work.put(None)
 
     def join(self, timeout: float) -> None:
-        """Wait for the end of what was stopped, so many seconds a thread at most."""
+        """Wait for the end of what was stopped, so many seconds at most."""
+        end = time.monotonic() + timeout
         for thread in self._threads:
-            thread.join(timeout)
+            thread.join(max(0.0, end - time.monotonic()))
 
     def _serve(self) -> None:
         while (run := self._work.get()) is not None:

@@ -172,6 +172,32 @@ class Transcript:
         """Whether somebody says something whose words are kept."""
         return line.is_speech and line.role in self._roles
 
+    def newest_turn(self) -> int:
+        """Where the last message of a person stands, or else the last that anybody said."""
+        last = None
+        for index in range(len(self._messages) - 1, -1, -1):
+            line = self.line(index)
+            if line is None:
+                continue
+            if line.starts_turn:
+                return index
+            if last is None and line.is_speech:
+                last = index
+        return last or 0
+
+    def since(self, start: int) -> Transcript:
+        """The part from a position on, which stays as it is whatever becomes of the list."""
+        part = Transcript(
+            self._messages[start:],
+            roles=tuple(self._roles),
+            tools=tuple(self._tools),
+            recalled=self._recalled,
+            mask=self._mask,
+        )
+        part._ids = {at - start: one for at, one in self._ids.items() if at >= start}
+        part._lines = {at - start: one for at, one in self._lines.items() if at >= start}
+        return part
+
     def may_keep(self, index: int) -> bool:
         """Whether there is something to keep of a message, and its role is kept."""
         line = self.line(index)

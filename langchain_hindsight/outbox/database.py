@@ -101,6 +101,11 @@ class Database:
         """Whether its connections are open."""
         return self._engine is not None
 
+    @property
+    def is_missing(self) -> bool:
+        """Whether it is a file that is not there, and so holds nothing."""
+        return not self.is_open and is_file(self._url) and not is_there(self._url)
+
     def exists(self) -> bool:
         """Whether there is an outbox already; looking makes none."""
         return self._engine is not None or is_there(self._url)

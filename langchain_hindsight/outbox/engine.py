@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy import URL, Connection, Engine, StaticPool, create_engine, event, inspect
 
-from langchain_hindsight.outbox.migrations import bring_up_to_date
+from langchain_hindsight.outbox.migrations import bring_up_to_date, is_up_to_date
 from langchain_hindsight.outbox.place import is_file
 from langchain_hindsight.outbox.schema import version
 from langchain_hindsight.settings import OutboxSettings
@@ -46,7 +46,10 @@ def open_engine(url: URL, settings: OutboxSettings) -> Engine:
     """
     engine = _sqlite(url, settings) if url.get_backend_name() == "sqlite" else _postgresql(url)
     try:
-        bring_up_to_date(engine)
+        with engine.connect().execution_options(**{READS: True}) as connection:
+            is_current = is_up_to_date(connection)
+        if not is_current:  # one that is can be opened while another process writes to it
+            bring_up_to_date(engine)
     except BaseException:
         engine.dispose()
         raise

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Container, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
@@ -18,6 +18,7 @@ from langchain_hindsight.outbox.known_thread import (
     FIND_THREAD,
     KnownLane,
     KnownThread,
+    Mark,
     another_ledger,
     find_lane,
     is_taken,
@@ -26,7 +27,16 @@ from langchain_hindsight.outbox.ledger import News, whats_new
 from langchain_hindsight.outbox.prepared import Prepared
 from langchain_hindsight.outbox.recent import RecentThread, newest
 from langchain_hindsight.outbox.room import Room, take_room
-from langchain_hindsight.outbox.schema import WAITING, WITHHELD, entries, lanes, threads
+from langchain_hindsight.outbox.schema import (
+    BATCHED,
+    DELIVERED,
+    UNCLEAR,
+    WAITING,
+    WITHHELD,
+    entries,
+    lanes,
+    threads,
+)
 from langchain_hindsight.outbox.scope import Draft, Scope
 from langchain_hindsight.settings import OutboxSettings
 from langchain_hindsight.transcript import Transcript
@@ -69,10 +79,19 @@ class Findings:
     edits: tuple[tuple[Edit, int], ...] = ()
     """Rows to write anew, each with the position of its message."""
     hidden: frozenset[int] = frozenset()
-    """Positions of withheld messages, which are nobody's context."""
-    marks: frozenset[int] = frozenset()
-    """Positions of fresh messages that are to be known and not kept: answers to withheld ones of a
-    run that ended before they were written down, and what another outbox withholds."""
+    """Positions of messages that are not kept, and so are nobody's context."""
+    marks: Mapping[int, Mark] = field(default_factory=dict)
+    """How fresh messages stand that are to be known and not to wait: answers to withheld ones of a
+    run that ended before they were written down, and what another outbox has settled."""
+    moves: tuple[int, ...] = ()
+    """Rows of another outbox that wait there no more once this is written."""
+    is_partial: bool = False
+    """Whether some are left out that are on their way to Hindsight from another outbox."""
+
+    @property
+    def unclear(self) -> int:
+        """How many of the fresh messages are not written down before the disk can be read."""
+        return sum(mark.state == UNCLEAR for mark in self.marks.values())
 
     @property
     def is_nothing(self) -> bool:
@@ -89,45 +108,112 @@ def find_news(
     if thread is None:
         return Findings(news)
     if news.edited:
-        withheld = thread.withheld([known.seq for _, known in news.edited])
-        kept = tuple(one for one in news.edited if one[1].seq not in withheld)
+        unkept = thread.unkept([known.seq for _, known in news.edited])
+        kept = tuple(one for one in news.edited if one[1].seq not in unkept)
         news = replace(news, edited=kept)
     edits = tuple(edits_of(connection, thread, transcript, news.edited)) if news.edited else ()
     changed = [*news.fresh, *(index for _, index in edits)] if keep else []
     fresh = frozenset(news.fresh)
     hidden = thread.hidden(transcript, changed, fresh)
     answered = thread.answers_to_withheld(transcript, news.fresh) if keep else frozenset()
-    return Findings(news, thread, edits, hidden | answered, answered)
+    marks = {index: Mark(WITHHELD) for index in answered}
+    return Findings(news, thread, edits, hidden | answered, marks)
 
 
 Narrowing = Callable[[Findings], Findings]
-"""Leaves out of what is new what is not: see `narrowed`."""
+"""Leaves out of what is new what another outbox knows of: see `without_known`, `taken_over`."""
 
 
-def narrowed(
+def without_known(
     connection: Connection, scope: Scope, transcript: Transcript, found: Findings, *, keep: bool
 ) -> Findings:
-    """What is new in one outbox without what another knows, such as the one in memory.
+    """What is new in memory without what the outbox on disk knows.
 
     Args:
-        connection: The other's.
+        connection: The disk's.
         scope: Whose conversation it is.
         transcript: The conversation.
-        found: What is new in the one.
+        found: What is new in memory.
         keep: Whether it is to be kept.
     """
     thread = KnownThread.find(connection, scope)
     if thread is None:
         return found
     there = find_news(connection, scope, transcript, keep=keep)
-    new = {*there.news.fresh, *(index for index, _ in there.news.edited)}
-    marks = thread.withheld_at(transcript, [one for one in found.news.fresh if one not in new])
-    fresh = tuple(one for one in found.news.fresh if one in new or one in marks)
+    known = _known(found, there, edited=True)
+    return _settled(found, there, thread.marks_at(transcript, known, (WITHHELD,)), known)
+
+
+def unclear(transcript: Transcript, found: Findings) -> Findings:
+    """What is new in memory while nobody can say what the outbox on disk knows.
+
+    The newest turn is this run's, and kept. What was said before it may have been withheld.
+    """
+    begin = transcript.newest_turn()
+    older = frozenset(index for index in found.news.fresh if index < begin)
+    marks = {index: Mark(UNCLEAR) for index in older}
+    return replace(found, hidden=found.hidden | older, marks={**found.marks, **marks})
+
+
+def taken_over(
+    connection: Connection,
+    scope: Scope,
+    transcript: Transcript,
+    found: Findings,
+    *,
+    keep: bool,
+    edited: bool,
+    ended: bool,
+) -> Findings:
+    """What is new on disk, which takes over what memory took while the disk could not be written.
+
+    What waits in memory moves; what was delivered or withheld from there is known from now on; what
+    is on its way to Hindsight is left out until that has ended.
+
+    Args:
+        connection: The memory's.
+        scope: Whose conversation it is.
+        transcript: The conversation.
+        found: What is new on disk.
+        keep: Whether it is to be kept.
+        edited: Whether what memory knows with other words was edited since, rather than before.
+        ended: Whether memory delivers nothing any more, so that nothing is on its way from it.
+    """
+    thread = KnownThread.find(connection, scope)
+    if thread is None:
+        return found
+    there = find_news(connection, scope, transcript, keep=keep)
+    known = _known(found, there, edited=edited)
+    there_as = thread.marks_at(transcript, known, (WAITING, BATCHED, WITHHELD, DELIVERED))
+    settled = {at: mark for at, mark in there_as.items() if mark.state in {WITHHELD, DELIVERED}}
+    moving = {WAITING, BATCHED} if ended else {WAITING}
+    moves = tuple(mark.row for mark in there_as.values() if mark.state in moving)
+    under_way = {
+        at for at, mark in there_as.items() if at not in settled and mark.state not in moving
+    }
+    return replace(
+        _settled(found, there, settled, under_way), moves=moves, is_partial=bool(under_way)
+    )
+
+
+def _known(found: Findings, there: Findings, *, edited: bool) -> list[int]:
+    """What is new in one outbox and known in another."""
+    new = set(there.news.fresh)
+    if edited:
+        new.update(index for index, _ in there.news.edited)
+    return [index for index in found.news.fresh if index not in new]
+
+
+def _settled(
+    found: Findings, there: Findings, marks: Mapping[int, Mark], known: Container[int]
+) -> Findings:
+    """What is new, with marks upon some of it and without the rest of what another knows."""
+    fresh = tuple(one for one in found.news.fresh if one not in known or one in marks)
     return replace(
         found,
         news=replace(found.news, fresh=fresh),
         hidden=found.hidden | there.hidden,
-        marks=found.marks | there.marks | marks,
+        marks={**found.marks, **there.marks, **marks},
     )
 
 
@@ -140,8 +226,8 @@ class Writing:
     news: News
     fresh: list[Draft]
     edits: list[tuple[Edit, Draft]]
-    marks: Container[int] = ()
-    """Positions of fresh ones that are known and not kept."""
+    marks: Mapping[int, Mark] = field(default_factory=dict)
+    """How fresh ones stand that do not wait, by position."""
 
     @classmethod
     def of(cls, scope: Scope, found: Findings, draft: Drafting) -> Writing:
@@ -299,6 +385,7 @@ def _rows(connection: Connection, work: Writing, claim: _Claim) -> list[dict[str
         else:
             ids.add(name)
             key = name
+        mark = work.marks.get(one.index) or Mark(WITHHELD if one.payload is None else WAITING)
         rows.append(
             {
                 "lane": claim.lane,
@@ -309,10 +396,10 @@ def _rows(connection: Connection, work: Writing, claim: _Claim) -> list[dict[str
                 "fingerprint": one.fingerprint,
                 "speech": one.speech,
                 "starts_turn": one.starts_turn,
-                "document": work.scope.document(key),
+                "document": mark.document or work.scope.document(key),
                 "regrouped": False,
                 "revision": 0,
-                "state": WITHHELD if one.payload is None else WAITING,
+                "state": mark.state,
                 "payload": one.payload,
                 "size": len(one.payload or ""),
                 "created": now,

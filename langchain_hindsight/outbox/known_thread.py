@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from uuid import uuid4
@@ -10,7 +10,7 @@ from uuid import uuid4
 from sqlalchemy import Connection, Select, bindparam, or_, select
 
 from langchain_hindsight.outbox.ledger import Known
-from langchain_hindsight.outbox.schema import WITHHELD, entries, lanes, threads
+from langchain_hindsight.outbox.schema import UNCLEAR, WITHHELD, entries, lanes, threads
 from langchain_hindsight.outbox.scope import Scope
 from langchain_hindsight.transcript import CONTEXT_MESSAGES, Transcript
 
@@ -56,22 +56,30 @@ _HAS = select(entries.c.fingerprint).where(
     entries.c.fingerprint.in_(bindparam("prints", expanding=True)),
 )
 
-_WITHHELD_SEQS = select(entries.c.seq).where(
+_UNKEPT = (WITHHELD, UNCLEAR)
+"""What is neither anybody's context nor edited."""
+
+_UNKEPT_SEQS = select(entries.c.seq).where(
     entries.c.thread == bindparam("thread"),
-    entries.c.state == WITHHELD,
+    entries.c.state.in_(_UNKEPT),
     entries.c.seq.in_(bindparam("seqs", expanding=True)),
 )
 
-_WITHHELD_IDS = select(entries.c.message_id).where(
-    entries.c.thread == bindparam("thread"),
-    entries.c.message_id.in_(bindparam("ids", expanding=True)),
-    entries.c.state == WITHHELD,
+_MARK = (
+    *(entries.c.message_id, entries.c.fingerprint),
+    *(entries.c.state, entries.c.document, entries.c.id),
 )
 
-_WITHHELD_PRINTS = select(entries.c.fingerprint).where(
+_MARKS_BY_ID = select(*_MARK).where(
     entries.c.thread == bindparam("thread"),
-    entries.c.fingerprint.in_(bindparam("prints", expanding=True)),
-    entries.c.state == WITHHELD,
+    entries.c.message_id.in_(bindparam("names", expanding=True)),
+    entries.c.state.in_(bindparam("states", expanding=True)),
+)
+
+_MARKS_BY_PRINT = select(*_MARK).where(
+    entries.c.thread == bindparam("thread"),
+    entries.c.fingerprint.in_(bindparam("names", expanding=True)),
+    entries.c.state.in_(bindparam("states", expanding=True)),
 )
 
 
@@ -107,6 +115,16 @@ def find_lane(connection: Connection, scope: Scope) -> KnownLane | None:
 
 
 @dataclass(frozen=True, slots=True)
+class Mark:
+    """How a message stands."""
+
+    state: str
+    document: str = ""
+    """The one that it is in; blank for the one that its id or its words give it."""
+    row: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class KnownThread:
     """What is known of one conversation, read within a transaction."""
 
@@ -117,7 +135,7 @@ class KnownThread:
     last_seq: int
     length: int
     kept: dict[str, str] = field(default_factory=dict)
-    """Fingerprints of messages that were looked up and are not withheld, by their ids."""
+    """Fingerprints of messages that were looked up and are kept, by their ids."""
 
     @classmethod
     def find(cls, connection: Connection, scope: Scope) -> KnownThread | None:
@@ -136,7 +154,7 @@ class KnownThread:
         """Those of the ids that are known."""
         found = self.connection.execute(_BY_ID, {"thread": self.id, "ids": list(ids)}).all()
         self.kept.update(
-            (row.message_id, row.fingerprint) for row in found if row.state != WITHHELD
+            (row.message_id, row.fingerprint) for row in found if row.state not in _UNKEPT
         )
         return {row.message_id: Known(row.seq, row.fingerprint) for row in found}
 
@@ -160,22 +178,22 @@ class KnownThread:
             known.update(found.scalars())
         return known
 
-    def withheld(self, seqs: Sequence[int]) -> set[int]:
-        """Those of the messages that nothing may keep."""
+    def unkept(self, seqs: Sequence[int]) -> set[int]:
+        """Those of the messages that are known and not kept."""
         values = {"thread": self.id, "seqs": list(seqs)}
-        return set(self.connection.execute(_WITHHELD_SEQS, values).scalars())
+        return set(self.connection.execute(_UNKEPT_SEQS, values).scalars())
 
     def hidden(
         self, transcript: Transcript, changed: Sequence[int], fresh: Container[int]
     ) -> frozenset[int]:
-        """The positions of withheld messages that would be the context of changed ones."""
+        """The positions of messages not kept that would be the context of changed ones."""
         shown = {
             at
             for index in changed
             for at, _ in islice(transcript.speech(index), CONTEXT_MESSAGES)
             if at not in fresh
         }
-        return self.withheld_at(transcript, sorted(shown))
+        return frozenset(self._unkept_at(transcript, sorted(shown), _UNKEPT))
 
     def answers_to_withheld(self, transcript: Transcript, fresh: Sequence[int]) -> frozenset[int]:
         """Those of fresh messages that follow on a withheld one of a person."""
@@ -188,32 +206,49 @@ class KnownThread:
             turn = asked.get(before, before)
             if turn >= 0 and turn not in new and not transcript.starts_turn(index):
                 asked[index] = turn
-        withheld = self.withheld_at(transcript, sorted(set(asked.values())))
+        withheld = self._unkept_at(transcript, sorted(set(asked.values())), (WITHHELD,))
         return frozenset(index for index, turn in asked.items() if turn in withheld)
 
-    def withheld_at(self, transcript: Transcript, indexes: Sequence[int]) -> frozenset[int]:
-        """Those of the positions whose messages nothing may keep."""
-        lines = ((index, transcript.line(index)) for index in indexes)
-        return self._withheld_of(
-            {
-                index: (line.message_id, line.fingerprint)
-                for index, line in lines
-                if line and self.kept.get(line.message_id or "") != line.fingerprint
-            }
-        )
+    def _unkept_at(
+        self, transcript: Transcript, indexes: Sequence[int], states: Sequence[str]
+    ) -> dict[int, Mark]:
+        doubtful = []
+        for index in indexes:
+            line = transcript.line(index)
+            if line and self.kept.get(line.message_id or "") != line.fingerprint:
+                doubtful.append(index)
+        return self.marks_at(transcript, doubtful, states)
 
-    def _withheld_of(self, said: Mapping[int, tuple[str | None, str]]) -> frozenset[int]:
-        if not said:
-            return frozenset()
-        names = self._withheld(_WITHHELD_IDS, "ids", [name for name, _ in said.values() if name])
-        prints = self._withheld(_WITHHELD_PRINTS, "prints", [words for _, words in said.values()])
-        return frozenset(
-            index
-            for index, (name, fingerprint) in said.items()
-            if name in names or fingerprint in prints
-        )
+    def marks_at(
+        self, transcript: Transcript, indexes: Sequence[int], states: Sequence[str]
+    ) -> dict[int, Mark]:
+        """How messages at some positions stand, where they stand as one of the states.
 
-    def _withheld(self, which: Select[tuple[str]], name: str, values: list[str]) -> set[str]:
-        if not values:
-            return set()
-        return set(self.connection.execute(which, {"thread": self.id, name: values}).scalars())
+        A message is found by its id or else by its words; where several stand there, it is the one
+        whose state comes first.
+        """
+        lines = [(index, line) for index in indexes if (line := transcript.line(index))]
+        by_id = self._marks(_MARKS_BY_ID, [line.message_id for _, line in lines], states, 0)
+        by_print = self._marks(_MARKS_BY_PRINT, [line.fingerprint for _, line in lines], states, 1)
+        found = {}
+        for index, line in lines:
+            mark = by_id.get(line.message_id or "") or by_print.get(line.fingerprint)
+            if mark is not None:
+                found[index] = mark
+        return found
+
+    def _marks(
+        self,
+        which: Select[tuple[str, str, str, str, int]],
+        names: Sequence[str | None],
+        states: Sequence[str],
+        key: int,
+    ) -> dict[str, Mark]:
+        found: dict[str, Mark] = {}
+        given = [name for name in names if name]
+        for start in range(0, len(given), 500):
+            values = {"thread": self.id, "names": given[start : start + 500], "states": states}
+            rows = self.connection.execute(which, values).all()
+            for row in sorted(rows, key=lambda one: states.index(one.state), reverse=True):
+                found[row[key]] = Mark(row.state, row.document, row.id)
+        return found

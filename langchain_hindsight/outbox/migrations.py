@@ -19,6 +19,13 @@ class NewerOutboxError(ConfigurationError):
     """The outbox was written by a newer version of this package."""
 
 
+def is_up_to_date(connection: Connection) -> bool:
+    """Whether the tables are there, and of this version."""
+    if not inspect(connection).has_table(version.name):
+        return False
+    return connection.execute(select(version.c.version)).scalar() == SCHEMA_VERSION
+
+
 def bring_up_to_date(engine: Engine) -> None:
     """Create what is missing, in one transaction; refuse what is newer."""
     try:

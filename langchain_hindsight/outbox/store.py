@@ -8,6 +8,7 @@ a step does is in the module named after it: `enqueue`, `leases`, `requests`, `s
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Collection, Sequence
@@ -101,7 +102,7 @@ class Store:
         draft: enqueue.Drafting,
         *,
         keep: bool = True,
-        beside: Store | None = None,
+        narrow: enqueue.Narrowing = lambda found: found,
     ) -> int:
         """Write down what is new in a conversation, and remember that it was.
 
@@ -111,8 +112,7 @@ class Store:
             draft: Makes what is written down of the messages at some positions; told which others
                 were withheld, and so are nobody's context.
             keep: Whether the messages are kept, or only known, so that nothing keeps them later.
-            beside: Another outbox of this process, what of the conversation is known to which is
-                not new here either.
+            narrow: Leaves out of what is new what another outbox of this process knows.
 
         Returns:
             How many messages were new or edited.
@@ -122,12 +122,6 @@ class Store:
             SQLAlchemyError: If the database cannot be written.
             OSError: If the file cannot be made.
         """
-
-        def narrow(found: enqueue.Findings) -> enqueue.Findings:
-            if beside is None or found.is_nothing:
-                return found
-            return beside.without_known(scope, transcript, found, keep=keep)
-
         for attempt in range(_TRIES):
             try:
                 if attempt < _APART:
@@ -185,15 +179,48 @@ class Store:
     def without_known(
         self, scope: Scope, transcript: Transcript, found: enqueue.Findings, *, keep: bool
     ) -> enqueue.Findings:
-        """What is new elsewhere without what is known here, or all where that cannot be read."""
-        if not self._database.is_open:
+        """What is new in memory without what is known here, on disk.
+
+        Where that cannot be read, what was said before the newest turn is unclear.
+        """
+        if found.is_nothing or self._database.is_missing:
             return found
-        try:
-            return self._database.run(
-                lambda c: enqueue.narrowed(c, scope, transcript, found, keep=keep), reads=True
-            )
-        except (exc.SQLAlchemyError, OSError):
-            return found  # a doubt is settled for keeping
+        work = partial(
+            enqueue.without_known, scope=scope, transcript=transcript, found=found, keep=keep
+        )
+        if self._database.is_open:
+            with contextlib.suppress(exc.SQLAlchemyError, OSError):
+                return self._database.run(work, reads=True)
+        return enqueue.unclear(transcript, found) if keep else found
+
+    def taken_over(
+        self,
+        scope: Scope,
+        transcript: Transcript,
+        found: enqueue.Findings,
+        *,
+        keep: bool,
+        edited: bool,
+        ended: bool,
+    ) -> enqueue.Findings:
+        """What is new on disk, which takes over what is here, in memory: see `enqueue`."""
+        if found.is_nothing:
+            return found
+        work = partial(
+            enqueue.taken_over,
+            scope=scope,
+            transcript=transcript,
+            found=found,
+            keep=keep,
+            edited=edited,
+            ended=ended,
+        )
+        return self._database.run(work, reads=True)
+
+    def moved(self, rows: Sequence[int]) -> None:
+        """Entries wait in another outbox from now on."""
+        if rows:
+            self._database.run(lambda c: settle.moved(c, rows))
 
     def add_note(self, scope: Scope, payload: str, name: str | None = None) -> str:
         """Write down one explicit note, or find the one of that name.

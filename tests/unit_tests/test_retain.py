@@ -8,11 +8,12 @@ import sqlite3
 import threading
 import time
 from collections import Counter
-from datetime import datetime
+from datetime import UTC, datetime
 
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage, SystemMessage
 from scripted_server import ScriptedServer, failure
+from sqlalchemy.exc import OperationalError
 
 from langchain_hindsight import redaction
 from langchain_hindsight import retain as retain_module
@@ -21,6 +22,7 @@ from langchain_hindsight.errors import ConfigurationError, HindsightError
 from langchain_hindsight.gateway import OperationStatus
 from langchain_hindsight.outbox import enqueue
 from langchain_hindsight.outbox import store as store_module
+from langchain_hindsight.outbox.database import Database
 from langchain_hindsight.outbox.scope import Draft, Scope
 from langchain_hindsight.redaction import redact
 from langchain_hindsight.retain import Retainer
@@ -475,6 +477,179 @@ class TestTheDiskCannotBeWritten:
         assert [told.count(f": {letter}") for letter in "abcdef"] == [1] * 6
 
 
+AWAY = OperationalError("SELECT 1", {}, ConnectionError("the server is away"))
+
+
+@contextlib.contextmanager
+def unreadable(monkeypatch):
+    """The outbox on disk can be neither written nor read, as when a PostgreSQL server is away."""
+    run = Database.run
+
+    def run_in_memory(self, work, *, reads=False):
+        if self.place.startswith("sqlite:///"):
+            raise AWAY
+        return run(self, work, reads=reads)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Database, "run", run_in_memory)
+        yield
+
+
+@pytest.mark.usefixtures("shortly_busy")
+class TestTheDiskCannotBeRead:
+    """Nobody knows then what an earlier run withheld, so only the newest turn is certain."""
+
+    def test_what_was_withheld_stays_so(self, open_retainer, server, monkeypatch):
+        retainer = open_retainer()
+        retainer.retain_transcript(BANK, turn("a", "b"), thread_id="t")
+        retainer.retain_transcript(BANK, turn("a", "b", "c", "d"), thread_id="t", keep=False)
+        with unreadable(monkeypatch):
+            receipt = retainer.retain_transcript(BANK, turn(*"abcdef"), thread_id="t")
+            assert (receipt.status, receipt.items) == ("queued", 2)
+            assert receipt.reason.startswith("not durable: ")
+            assert receipt.reason.endswith("4 earlier messages wait until it can be read")
+            again = retainer.retain_transcript(BANK, turn(*"abcdef"), thread_id="t")
+            assert again.status == "skipped"
+            more = retainer.retain_transcript(BANK, turn(*"abcdefgh"), thread_id="t")
+            assert (more.items, more.reason.count("wait")) == (2, 0)
+        assert not retainer.status().durable
+        retainer.flush(10)
+        assert retainer.status().durable
+        retainer.retain_transcript(BANK, turn(*"abcdefghij"), thread_id="t")
+        retainer.flush(10)
+        assert sorted(one[-1] for one in server.contents()) == list("abefghij")
+        contexts = [item["context"] or "" for item in sent_items(server)]
+        assert not [one for one in contexts if ": c" in one or ": d" in one]
+
+    def test_a_conversation_that_is_passed_once_arrives_whole(
+        self, open_retainer, server, monkeypatch
+    ):
+        retainer = open_retainer()
+        retainer.retain_transcript(BANK, turn("another"), thread_id="other")
+        with unreadable(monkeypatch):
+            receipt = retainer.retain_transcript(BANK, turn(*"abcdef"), thread_id="t")
+            said = datetime.now(UTC)
+            assert receipt.items == 2
+            report = retainer.flush(5)
+            assert (report.waiting, report.timed_out) == (4, False)
+        assert not retainer.flush(10).timed_out
+        arrived = {item["content"][-1]: item for item in sent_items(server)}
+        assert set(arrived) == {"r", *"abcdef"}
+        assert all(arrived[one]["timestamp"] <= said for one in "abcdef")
+        assert retainer.retain_transcript(BANK, turn(*"abcdef"), thread_id="t").status == "skipped"
+
+    def test_what_the_caller_does_with_the_list_meanwhile_changes_nothing(
+        self, open_retainer, server, monkeypatch
+    ):
+        retainer = open_retainer()
+        retainer.retain_transcript(BANK, turn("another"), thread_id="other")
+        messages = turn(*"abcdef")
+        with unreadable(monkeypatch):
+            retainer.retain_transcript(BANK, messages, thread_id="t")
+            messages.clear()
+        retainer.flush(10)
+        assert {one[-1] for one in server.contents()} == {"r", *"abcdef"}
+
+    def test_what_never_came_to_disk_is_said_to_be_lost(self, open_retainer, monkeypatch, caplog):
+        retainer = open_retainer()
+        retainer.retain_transcript(BANK, turn("another"), thread_id="other")
+        with unreadable(monkeypatch):
+            retainer.retain_transcript(BANK, turn(*"abcdef"), thread_id="t")
+            retainer.stop(1)
+        assert "4 earlier messages of a conversation" in caplog.text
+
+    def test_an_outbox_that_is_not_there_yet_withheld_nothing(self, open_retainer, tmp_path):
+        (tmp_path / "file").write_text("in the way")
+        retainer = open_retainer(url=f"sqlite:///{(tmp_path / 'file' / 'outbox.db').as_posix()}")
+        assert retainer.retain_transcript(BANK, turn(*"abcdef"), thread_id="t").items == 6
+
+
+@pytest.mark.usefixtures("shortly_busy")
+class TestTheDiskIsBack:
+    """What memory took is the disk's from then on."""
+
+    def test_an_edit_leaves_none_of_the_old_words(self, open_retainer, server, tmp_path):
+        retainer = open_retainer(unit="turn")
+        retainer.retain_transcript(BANK, turn("a", "b"), thread_id="t")
+        retainer.flush(10)
+        with locked(tmp_path / "outbox.db"):
+            retainer.retain_transcript(BANK, turn(*"abcd"), thread_id="t")
+            retainer.flush(10)
+        edited = [*turn("a", "b"), HumanMessage("new", id="id-c"), AIMessage("d", id="id-d")]
+        retainer.retain_transcript(BANK, edited, thread_id="t")
+        retainer.flush(10)
+        assert sorted(server.stored.values()) == [
+            "user: a\n\nassistant: b",
+            "user: new\n\nassistant: d",
+        ]
+
+    @pytest.mark.parametrize(
+        ("texts", "have_ids"), [("abcdefg", True), ("ababacd", False)], ids=["ids", "no ids"]
+    )
+    def test_a_restart_repeats_nothing(self, open_retainer, server, tmp_path, texts, have_ids):
+        messages = turn(*texts)
+        if not have_ids:
+            messages = [one.model_copy(update={"id": None}) for one in messages]
+        retainer = open_retainer()
+        retainer.retain_transcript(BANK, messages[:3], thread_id="t")
+        retainer.flush(10)
+        with locked(tmp_path / "outbox.db"):
+            retainer.retain_transcript(BANK, messages[:6], thread_id="t")
+            retainer.flush(10)
+        retainer.stop(5)
+        last = open_retainer()
+        assert last.retain_transcript(BANK, messages[:6], thread_id="t").status == "skipped"
+        assert last.retain_transcript(BANK, messages, thread_id="t").items == 1
+        last.flush(10)
+        assert Counter(item["content"][-1] for item in sent_items(server)) == Counter(texts)
+
+    def test_what_was_withheld_meanwhile_is_known_after_a_restart(
+        self, open_retainer, server, tmp_path
+    ):
+        retainer = open_retainer()
+        retainer.retain_transcript(BANK, turn("a", "b"), thread_id="t")
+        with locked(tmp_path / "outbox.db"):
+            retainer.retain_transcript(BANK, turn(*"abcd"), thread_id="t", keep=False)
+        retainer.stop(5)
+        last = open_retainer()
+        last.retain_transcript(BANK, turn(*"abcdef"), thread_id="t")
+        last.flush(10)
+        assert sorted(one[-1] for one in server.contents()) == list("abef")
+
+    def test_what_waits_in_memory_moves_to_disk(self, open_retainer, server, tmp_path):
+        server.retains.extend([failure("unreachable")] * 50)
+        retainer = open_retainer()
+        retainer.retain_transcript(BANK, turn("a", "b"), thread_id="t")
+        with locked(tmp_path / "outbox.db"):
+            retainer.retain_transcript(BANK, turn(*"abcd"), thread_id="t")
+            retainer.retain_transcript(BANK, turn(*"ef"), thread_id="u")
+            retainer.retain_note(BANK, "n", wait=0)
+            assert not retainer.status().durable
+        retainer.retain_transcript(BANK, turn("g"), thread_id="v")
+        retainer.stop(0)
+        server.retains.clear()
+        last = open_retainer()
+        last.start()
+        assert not last.flush(10).timed_out
+        assert sorted(one[-1] for one in server.contents()) == list("abcdefgn")
+
+    def test_much_of_it_comes_over_a_few_at_a_time(self, open_retainer, server, monkeypatch):
+        retainer = open_retainer()
+        retainer.retain_transcript(BANK, turn("a"), thread_id="t")
+        retainer.flush(10)
+        server.retains.extend([failure("unreachable")] * 50)
+        with unreadable(monkeypatch):
+            for number in range(20):
+                retainer.retain_transcript(BANK, turn(str(number)), thread_id=f"t{number}")
+        retainer.retain_transcript(BANK, turn("b"), thread_id="t")
+        retainer.stop(0)
+        server.retains.clear()
+        last = open_retainer()
+        last.start()
+        last.flush(10)
+        assert len(server.contents()) == 22
+
+
 def test_an_answer_edited_alone_leaves_the_document_of_its_turn_when_that_is_passed(
     open_retainer, server
 ):
@@ -684,7 +859,16 @@ def test_the_outboxes_on_disk_and_in_memory_never_wait_for_each_other(
                 for index, line in lines
             ]
 
-        return store.retain(scope, transcript, draft, beside=beside)
+        def narrow(found):
+            if beside is disk:
+                return disk.without_known(scope, transcript, found, keep=True)
+            if beside is memory:
+                return memory.taken_over(
+                    scope, transcript, found, keep=True, edited=True, ended=False
+                )
+            return found
+
+        return store.retain(scope, transcript, draft, narrow=narrow)
 
     def find_news(*args, **named):
         with contextlib.suppress(threading.BrokenBarrierError):
