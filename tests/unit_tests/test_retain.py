@@ -452,6 +452,18 @@ class TestTheDiskCannotBeWritten:
         assert sorted(one[-1] for one in server.contents()) == ["a", "b", "e", "f"]
         assert "c" not in str([item["context"] for item in sent_items(server)])
 
+    def test_a_new_process_knows_what_is_on_disk(self, open_retainer, server, tmp_path):
+        first = open_retainer()
+        first.retain_transcript(BANK, turn("a", "b"), thread_id="t")
+        first.retain_transcript(BANK, turn("a", "b", "c", "d"), thread_id="t", keep=False)
+        first.stop(10)
+        with locked(tmp_path / "outbox.db"):
+            retainer = open_retainer()
+            receipt = retainer.retain_transcript(BANK, turn(*"abcdef"), thread_id="t")
+            assert (receipt.items, receipt.reason.count("wait")) == (2, 0)
+            retainer.flush(10)
+        assert sorted(one[-1] for one in server.contents()) == list("abef")
+
     def test_what_is_withheld_meanwhile_stays_so_for_every_process(
         self, open_retainer, server, tmp_path
     ):
@@ -504,10 +516,12 @@ class TestTheDiskCannotBeRead:
         retainer.retain_transcript(BANK, turn("a", "b"), thread_id="t")
         retainer.retain_transcript(BANK, turn("a", "b", "c", "d"), thread_id="t", keep=False)
         with unreadable(monkeypatch):
-            receipt = retainer.retain_transcript(BANK, turn(*"abcdef"), thread_id="t")
-            assert (receipt.status, receipt.items) == ("queued", 2)
+            receipt = retainer.retain_transcript(BANK, turn(*"abcde"), thread_id="t")
+            assert (receipt.status, receipt.items) == ("queued", 1)
             assert receipt.reason.startswith("not durable: ")
             assert receipt.reason.endswith("4 earlier messages wait until it can be read")
+            answer = retainer.retain_transcript(BANK, turn(*"abcdef"), thread_id="t")
+            assert (answer.items, answer.reason.count("wait")) == (1, 0)
             again = retainer.retain_transcript(BANK, turn(*"abcdef"), thread_id="t")
             assert again.status == "skipped"
             more = retainer.retain_transcript(BANK, turn(*"abcdefgh"), thread_id="t")
@@ -590,9 +604,10 @@ class TestTheDiskIsBack:
         messages = turn(*texts)
         if not have_ids:
             messages = [one.model_copy(update={"id": None}) for one in messages]
+        first = open_retainer()
+        first.retain_transcript(BANK, messages[:3], thread_id="t")
+        first.stop(10)
         retainer = open_retainer()
-        retainer.retain_transcript(BANK, messages[:3], thread_id="t")
-        retainer.flush(10)
         with locked(tmp_path / "outbox.db"):
             retainer.retain_transcript(BANK, messages[:6], thread_id="t")
             retainer.flush(10)
@@ -600,7 +615,7 @@ class TestTheDiskIsBack:
         last = open_retainer()
         assert last.retain_transcript(BANK, messages[:6], thread_id="t").status == "skipped"
         assert last.retain_transcript(BANK, messages, thread_id="t").items == 1
-        last.flush(10)
+        last.flush(30)
         assert Counter(item["content"][-1] for item in sent_items(server)) == Counter(texts)
 
     def test_what_was_withheld_meanwhile_is_known_after_a_restart(
@@ -613,7 +628,7 @@ class TestTheDiskIsBack:
         retainer.stop(5)
         last = open_retainer()
         last.retain_transcript(BANK, turn(*"abcdef"), thread_id="t")
-        last.flush(10)
+        last.flush(30)
         assert sorted(one[-1] for one in server.contents()) == list("abef")
 
     def test_what_waits_in_memory_moves_to_disk(self, open_retainer, server, tmp_path):
@@ -630,7 +645,7 @@ class TestTheDiskIsBack:
         server.retains.clear()
         last = open_retainer()
         last.start()
-        assert not last.flush(10).timed_out
+        assert not last.flush(30).timed_out
         assert sorted(one[-1] for one in server.contents()) == list("abcdefgn")
 
     def test_much_of_it_comes_over_a_few_at_a_time(self, open_retainer, server, monkeypatch):
@@ -646,7 +661,7 @@ class TestTheDiskIsBack:
         server.retains.clear()
         last = open_retainer()
         last.start()
-        last.flush(10)
+        last.flush(30)
         assert len(server.contents()) == 22
 
 
