@@ -775,7 +775,7 @@ class _Turns:
         new = disk.retain(scope, self._transcript, self._drafts, keep=self._keep, narrow=narrow)
         if found is None:
             return _Written(new)
-        memory.moved(found.moves)
+        memory.moved([mark.row for mark in found.moves.values()])
         return _Written(new, is_partial=found.is_partial)
 
     def in_memory(self, address: str, memory: Store, disk: Store) -> _Written:

@@ -83,8 +83,8 @@ class Findings:
     marks: Mapping[int, Mark] = field(default_factory=dict)
     """How fresh messages stand that are to be known and not to wait: answers to withheld ones of a
     run that ended before they were written down, and what another outbox has settled."""
-    moves: tuple[int, ...] = ()
-    """Rows of another outbox that wait there no more once this is written."""
+    moves: Mapping[int, Mark] = field(default_factory=dict)
+    """How fresh messages stand in another outbox, where they wait no more once this is written."""
     is_partial: bool = False
     """Whether some are left out that are on their way to Hindsight from another outbox."""
 
@@ -187,10 +187,8 @@ def taken_over(
     there_as = thread.marks_at(transcript, known, (WAITING, BATCHED, WITHHELD, DELIVERED))
     settled = {at: mark for at, mark in there_as.items() if mark.state in {WITHHELD, DELIVERED}}
     moving = {WAITING, BATCHED} if ended else {WAITING}
-    moves = tuple(mark.row for mark in there_as.values() if mark.state in moving)
-    under_way = {
-        at for at, mark in there_as.items() if at not in settled and mark.state not in moving
-    }
+    moves = {at: mark for at, mark in there_as.items() if mark.state in moving}
+    under_way = there_as.keys() - settled.keys() - moves.keys()
     return replace(
         _settled(found, there, settled, under_way), moves=moves, is_partial=bool(under_way)
     )
@@ -232,10 +230,7 @@ class Writing:
     @classmethod
     def of(cls, scope: Scope, found: Findings, draft: Drafting) -> Writing:
         """What is to be written of what was found."""
-        fresh = [
-            replace(one, payload=None) if one.index in found.marks else one
-            for one in draft(found.news.fresh, found.hidden)
-        ]
+        fresh = [_as_it_stands(one, found) for one in draft(found.news.fresh, found.hidden)]
         again = draft([index for _, index in found.edits], found.hidden)
         texts = {one.index: one for one in again}
         # One that says nothing any more has no text, and leaves the document that it was in.
@@ -294,6 +289,14 @@ class Writing:
             claim.last_seq + len(self.fresh),
             newest({**before, **added}),
         )
+
+
+def _as_it_stands(fresh: Draft, found: Findings) -> Draft:
+    """A fresh message without its words where it does not wait, or as it waits elsewhere."""
+    moved = found.moves.get(fresh.index)
+    if moved is not None:
+        return replace(fresh, fingerprint=moved.fingerprint, payload=moved.payload)
+    return replace(fresh, payload=None) if fresh.index in found.marks else fresh
 
 
 @dataclass(frozen=True, slots=True)

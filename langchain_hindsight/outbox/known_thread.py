@@ -67,7 +67,7 @@ _UNKEPT_SEQS = select(entries.c.seq).where(
 
 _MARK = (
     *(entries.c.message_id, entries.c.fingerprint),
-    *(entries.c.state, entries.c.document, entries.c.id),
+    *(entries.c.state, entries.c.document, entries.c.id, entries.c.payload),
 )
 
 _MARKS_BY_ID = select(*_MARK).where(
@@ -122,6 +122,8 @@ class Mark:
     document: str = ""
     """The one that it is in; blank for the one that its id or its words give it."""
     row: int = 0
+    fingerprint: str = ""
+    payload: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +241,7 @@ class KnownThread:
 
     def _marks(
         self,
-        which: Select[tuple[str, str, str, str, int]],
+        which: Select[tuple[str, str, str, str, int, str]],
         names: Sequence[str | None],
         states: Sequence[str],
         key: int,
@@ -250,5 +252,7 @@ class KnownThread:
             values = {"thread": self.id, "names": given[start : start + 500], "states": states}
             rows = self.connection.execute(which, values).all()
             for row in sorted(rows, key=lambda one: states.index(one.state), reverse=True):
-                found[row[key]] = Mark(row.state, row.document, row.id)
+                found[row[key]] = Mark(
+                    row.state, row.document, row.id, row.fingerprint, row.payload
+                )
         return found

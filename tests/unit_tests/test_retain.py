@@ -532,8 +532,10 @@ class TestTheDiskCannotBeRead:
         retainer.retain_transcript(BANK, turn(*"abcdefghij"), thread_id="t")
         retainer.flush(10)
         assert sorted(one[-1] for one in server.contents()) == list("abefghij")
-        contexts = [item["context"] or "" for item in sent_items(server)]
-        assert not [one for one in contexts if ": c" in one or ": d" in one]
+        contexts = {item["content"]: item["context"] for item in sent_items(server)}
+        assert not [one for one in contexts.values() if one and (": c" in one or ": d" in one)]
+        assert contexts["assistant: f"].endswith("user: e")
+        assert contexts["user: g"].endswith("user: e\nassistant: f")
 
     def test_a_conversation_that_is_passed_once_arrives_whole(
         self, open_retainer, server, monkeypatch
