@@ -61,7 +61,10 @@ def choose_model(asked: str | None, *, watched: bool) -> ChosenModel:
 
     demo = DemoModel(pause=_PAUSE if watched else 0.0)
     if not asked or not asked.strip():
-        note = "No --model was given. Try --model openai:..., anthropic:... or ollama:..."
+        note = (
+            "No --model was given. Try --model openai:..., anthropic:... or ollama:...; with make, "
+            'ARGS="--model ..."'
+        )
         return ChosenModel(demo, DESCRIPTION, note)
     key = _missing_key(asked.strip())
     if key:
