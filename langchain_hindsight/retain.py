@@ -490,10 +490,28 @@ class Retainer:
     def _catch_up(
         self, address: str, disk: _Outlet, memory: _Outlet, most: int, *, ended: bool = False
     ) -> None:
-        """Write to disk what memory took while that could not be written, the oldest first."""
+        """Write to disk what memory took while that could not be written, the oldest first.
+
+        Raises:
+            SQLAlchemyError: If the disk cannot be written yet.
+            OSError: If it cannot be written yet.
+        """
+        from sqlalchemy import exc
+
         with self._stores_lock:
             for held in list(itertools.islice(self._held, most)):
-                written = held.over_to_disk(address, disk.store, memory.store, ended=ended)
+                try:
+                    written = held.over_to_disk(address, disk.store, memory.store, ended=ended)
+                except HindsightError as error:  # there is no room; it waits on
+                    _logger.warning("What waits in memory cannot move to disk yet: %s", error)
+                    return
+                except (exc.SQLAlchemyError, OSError):
+                    raise
+                except Exception as fault:  # noqa: BLE001 - the retain of somebody else goes on
+                    _logger.error(  # noqa: TRY400 - a trace may quote
+                        "What was retained stays in memory: %s", type(fault).__name__
+                    )
+                    written = _Written()
                 self._held.remove(held)
                 if written.is_partial:
                     self._held.append(held)

@@ -666,6 +666,37 @@ class TestTheDiskIsBack:
         last.flush(30)
         assert len(server.contents()) == 22
 
+    def test_what_finds_no_room_there_waits_on_and_keeps_nobody_else_waiting(
+        self, open_retainer, server, monkeypatch, caplog
+    ):
+        server.retains.extend([failure("unreachable")] * 50)
+        retainer = open_retainer(outbox={"max_entries": 5})
+        retainer.retain_transcript(BANK, turn(*"abcd"), thread_id="t")
+        with unreadable(monkeypatch):
+            retainer.retain_transcript(BANK, turn("e", "f"), thread_id="u")
+            retainer.retain_note(BANK, "n", wait=0)
+        receipt = retainer.retain_transcript(BANK, turn("g"), thread_id="v")
+        assert (receipt.status, receipt.reason) == ("queued", None)
+        assert "cannot move to disk yet: The outbox is full" in caplog.text
+        server.retains.clear()
+        retainer.flush(30)
+        assert sorted(one[-1] for one in server.contents()) == list("abcdefgn")
+
+    def test_a_fault_of_ours_keeps_nobody_else_waiting(
+        self, open_retainer, server, monkeypatch, caplog
+    ):
+        server.retains.append(failure("unreachable"))
+        retainer = open_retainer()
+        retainer.retain_transcript(BANK, turn("a"), thread_id="t")
+        with unreadable(monkeypatch):
+            retainer.retain_note(BANK, "n", wait=0)
+        monkeypatch.setattr(retain_module._Writing, "over_to_disk", None)
+        receipt = retainer.retain_transcript(BANK, turn("a", "b"), thread_id="t")
+        assert (receipt.status, receipt.reason) == ("queued", None)
+        assert "stays in memory: TypeError" in caplog.text
+        retainer.flush(30)
+        assert sorted(one[-1] for one in server.contents()) == list("abn")
+
 
 def test_an_answer_edited_alone_leaves_the_document_of_its_turn_when_that_is_passed(
     open_retainer, server
