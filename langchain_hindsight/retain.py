@@ -14,11 +14,10 @@ import json
 import logging
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from functools import cached_property, lru_cache, partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import uuid4
@@ -49,7 +48,6 @@ if TYPE_CHECKING:
 
     from langchain_hindsight.gateway import Gateway
     from langchain_hindsight.outbox.delivery import Delivery
-    from langchain_hindsight.outbox.enqueue import Findings
     from langchain_hindsight.outbox.look import Counts
     from langchain_hindsight.outbox.scope import Draft, Scope
     from langchain_hindsight.outbox.store import Store
@@ -63,10 +61,7 @@ _CONTEXT_SOURCE_CHARS = 8_000
 _SHOWN = 1_024
 """How many messages' contexts are remembered."""
 _NAMES = 1_024
-_HELD = 1_000
-"""How many retains are remembered that the disk has to be told of."""
-_CATCH_UP = 16
-"""How many of them one retain tells it of."""
+_LEFT_OUT = "are not kept before the outbox can be read and they are passed again"
 _HAND_OFF_THREADS = 4
 _HAND_OFF_WAIT = 10.0
 """How long what is being written down is waited for at the end, in seconds."""
@@ -104,7 +99,6 @@ class Retainer:
         self._on_accepted = on_accepted
         self._disk: _Outlet | None = None
         self._memory: _Outlet | None = None
-        self._held: deque[_Turns | _Writing] = deque()
         self._disk_error: str | None = None
         self._written_as: str | None = None
         self._guard = threading.Lock()
@@ -125,7 +119,6 @@ class Retainer:
         if self._memory is not None:
             self._memory.store.renew_after_fork()
         self._disk = self._memory = None
-        self._held = deque()
         self._guard = threading.Lock()
         self._changed = threading.Condition()
         self._shown = _Shown()
@@ -169,29 +162,36 @@ class Retainer:
             recalled=recalled,
             mask=kept.redact,
         )
-        turns = _Turns(transcript, bank, thread_id, self._settings, self._shown, keep=keep)
 
-        def in_memory(address: str, memory: Store, disk: Store) -> _Written:
-            written = turns.in_memory(address, memory, disk)
-            if written.later is not None:
-                self._hold(written.later)
-            return written
+        def write(store: Store, beside: Store | None) -> RetainReceipt:
+            thread = thread_id or _unnamed(transcript)
+            if thread is None:
+                return RetainReceipt("skipped", "there is nothing to keep", bank.bank_id)
+            scope = _scope(self._address(), bank, thread)
+            drafts = _Drafts(transcript, bank, thread, self._settings, keep=keep, shown=self._shown)
+            if self._memory is not None and store is not self._memory.store:
+                store.learn(scope, transcript, drafts.at, self._memory.store)
+            new, left_out = store.retain(scope, transcript, drafts.at, keep=keep, beside=beside)
+            if not keep:
+                return RetainReceipt(
+                    "skipped", "the memory mode of this run keeps nothing", bank.bank_id
+                )
+            unsure = left_out and f"{left_out} earlier messages {_LEFT_OUT}"
+            if not new:
+                nothing = unsure or "there is nothing new to keep"
+                return RetainReceipt("skipped", nothing, bank.bank_id)
+            return RetainReceipt("queued", unsure or None, bank.bank_id, items=new)
 
-        written = self._write(bank.bank_id, turns.on_disk, in_memory)
+        written = self._write(bank.bank_id, write)
         if isinstance(written, RetainReceipt):
             return written
-        outlet, what = written
-        if not keep:
-            return RetainReceipt(
-                "skipped", "the memory mode of this run keeps nothing", bank.bank_id
-            )
-        if not what.new and not what.unclear:
-            return RetainReceipt("skipped", "there is nothing new to keep", bank.bank_id)
-        self._wake(outlet)
-        reason = f"not durable: {self._disk_error}" if outlet is self._memory else None
-        if what.unclear:
-            reason = f"{reason}; {what.unclear} earlier messages wait until it can be read"
-        return RetainReceipt("queued", reason, bank.bank_id, items=what.new)
+        outlet, receipt = written
+        if receipt.status == "queued":
+            self._wake(outlet)
+        if receipt.status == "queued" and outlet is self._memory:
+            reasons = [f"not durable: {self._disk_error}", receipt.reason]
+            receipt = replace(receipt, reason="; ".join(one for one in reasons if one))
+        return receipt
 
     async def aretain_transcript(
         self,
@@ -281,15 +281,10 @@ class Retainer:
             return RetainReceipt("skipped", "the text is blank", bank.bank_id)
         payload = _note(bank, text, self._settings)
         started = time.time()
-        named = [*call, json.loads(payload)["content"]] if call else uuid4().hex
-        writing = _Writing(bank, payload, json.dumps(named))
-
-        def in_memory(address: str, memory: Store, _: Store) -> str:
-            self._hold(writing)
-            return writing.to(address, memory)
-
+        name = None if call is None else json.dumps([*call, json.loads(payload)["content"]])
         written = self._write(
-            bank.bank_id, lambda address, disk, _: writing.to(address, disk), in_memory
+            bank.bank_id,
+            lambda store, _: store.add_note(_scope(self._address(), bank), payload, name),
         )
         if isinstance(written, RetainReceipt):
             return written
@@ -314,7 +309,6 @@ class Retainer:
         return self._flush(_Patience(timeout))
 
     def _flush(self, patience: _Patience) -> FlushReport:
-        self._caught_up()
         before = self._counted(patience)
         started = time.time()
         for outlet, counts in before.items():
@@ -333,7 +327,7 @@ class Retainer:
         earlier = list(before.values())
         return FlushReport(
             delivered=_sum(after, "delivered") - _sum(earlier, "delivered"),
-            waiting=_sum(after, "waiting") + _sum(after, "in_flight") + self._unclear,
+            waiting=_sum(after, "waiting") + _sum(after, "in_flight"),
             dead=max(0, _sum(after, "dead") - _sum(earlier, "dead")),
             timed_out=bool(left),
             elsewhere=sum(sum(counts.other_servers.values()) for counts in after),
@@ -383,7 +377,7 @@ class Retainer:
         ages = [counts.oldest for counts in found if counts.oldest is not None]
         errors = [counts.last_error for counts in found if counts.last_error]
         return OutboxStatus(
-            waiting=_sum(found, "waiting") + self._unclear,
+            waiting=_sum(found, "waiting"),
             in_flight=_sum(found, "in_flight"),
             delivered=_sum(found, "delivered"),
             dead=_sum(found, "dead"),
@@ -391,15 +385,10 @@ class Retainer:
             last_error=disk_error or next(iter(errors), None),
             paused=tuple(dict.fromkeys(bank for counts in found for bank in counts.paused)),
             other_servers=found[0].other_servers if found else {},
-            durable=disk_error is None and not in_memory and not self._unclear,
+            durable=disk_error is None and not in_memory,
             address=self._address(),
             place=self._on_disk().store.place,
         )
-
-    @property
-    def _unclear(self) -> int:
-        """How many messages wait until the disk can say whether they are to be kept."""
-        return sum(held.unclear for held in tuple(self._held))
 
     async def astatus(self) -> OutboxStatus:
         """As `status`, without blocking the caller's loop."""
@@ -436,7 +425,6 @@ class Retainer:
         end = time.monotonic() + _STOP_GRACE
         for outlet in outlets:
             outlet.delivery.stop(max(0.0, end - time.monotonic()))
-        self._caught_up(ended=True)
         if self._memory is not None:
             self._say_lost(self._memory)
         if self._disk is not None:
@@ -447,31 +435,23 @@ class Retainer:
         await in_a_thread(self.stop, timeout)
 
     def _write(
-        self,
-        bank_id: str,
-        on_disk: Callable[[str, Store, Store | None], T],
-        in_memory: Callable[[str, Store, Store], T],
+        self, bank_id: str, write: Callable[[Store, Store | None], T]
     ) -> tuple[_Outlet, T] | RetainReceipt:
         """Write to disk; where that fails to memory, and say so loudly."""
         from sqlalchemy import exc
 
         try:
-            address = self._address()
             outlet = self._on_disk()
+            memory = self._memory
             try:
-                if self._memory is None:
-                    written = on_disk(address, outlet.store, None)
-                else:
-                    with self._stores_lock:  # what waits in memory stays there meanwhile
-                        self._catch_up(address, outlet, self._memory, _CATCH_UP)
-                        written = on_disk(address, outlet.store, self._memory.store)
+                written = write(outlet.store, None if memory is None else memory.store)
             except (exc.SQLAlchemyError, OSError) as error:
                 self._say_not_durable(error)
             else:
                 self._disk_error = None
                 return outlet, written
             memory = self._in_memory()
-            return memory, in_memory(address, memory.store, outlet.store)
+            return memory, write(memory.store, outlet.store)
         except HindsightError as error:
             _logger.error("Nothing was retained: %s", error)  # noqa: TRY400 - the message says it all
             return RetainReceipt("failed", str(error), bank_id, error=error)
@@ -479,60 +459,6 @@ class Retainer:
             _logger.error("Nothing was retained: %s", type(fault).__name__)  # noqa: TRY400 - a trace may quote
             failure = HindsightError(f"Retain failed within this package: {type(fault).__name__}.")
             return RetainReceipt("failed", str(failure), bank_id, error=failure)
-
-    def _hold(self, taken: _Turns | _Writing) -> None:
-        """Keep what memory took, to be written to disk once that is possible."""
-        with self._stores_lock:
-            if len(self._held) == _HELD:
-                self._say_forgotten(self._held.popleft())
-            self._held.append(taken)
-
-    def _catch_up(
-        self, address: str, disk: _Outlet, memory: _Outlet, most: int, *, ended: bool = False
-    ) -> None:
-        """Write to disk what memory took while that could not be written, the oldest first.
-
-        Raises:
-            SQLAlchemyError: If the disk cannot be written yet.
-            OSError: If it cannot be written yet.
-        """
-        from sqlalchemy import exc
-
-        with self._stores_lock:
-            for held in list(itertools.islice(self._held, most)):
-                try:
-                    written = held.over_to_disk(address, disk.store, memory.store, ended=ended)
-                except HindsightError as error:  # there is no room; it waits on
-                    _logger.warning("What waits in memory cannot move to disk yet: %s", error)
-                    return
-                except (exc.SQLAlchemyError, OSError):
-                    raise
-                except Exception as fault:  # noqa: BLE001 - the retain of somebody else goes on
-                    _logger.error(  # noqa: TRY400 - a trace may quote
-                        "What was retained stays in memory: %s", type(fault).__name__
-                    )
-                    written = _Written()
-                self._held.remove(held)
-                if written.is_partial:
-                    self._held.append(held)
-                if written.new:
-                    self._wake(disk)
-
-    def _caught_up(self, *, ended: bool = False) -> None:
-        """Catch up with all that memory took, where the disk can be written."""
-        if self._held and self._memory is not None:
-            with contextlib.suppress(HindsightError), _plainly():  # said when it began, and stays
-                disk, address = self._on_disk(), self._address()
-                self._catch_up(address, disk, self._memory, len(self._held), ended=ended)
-                self._disk_error = None
-
-    def _say_forgotten(self, held: _Turns | _Writing) -> None:
-        if held.unclear:
-            _logger.error(
-                "%d earlier messages of a conversation, of which the outbox on disk could not say "
-                "whether they are to be kept, are lost.",
-                held.unclear,
-            )
 
     def _say_not_durable(self, error: Exception) -> None:
         reason = _reason(error)
@@ -551,8 +477,6 @@ class Retainer:
                 "%d entries that could not be written to disk were not delivered, and are lost.",
                 counts.waiting + counts.in_flight,
             )
-        for held in self._held:
-            self._say_forgotten(held)
 
     def _settled(self, note: _Note, *, late: bool) -> RetainReceipt | None:
         """What became of a note; None while there is reason, and time, to wait."""
@@ -573,6 +497,8 @@ class Retainer:
         failed = found.lane_failed_at is not None and found.lane_failed_at >= note.started
         if failed or late:
             reason = found.lane_error if failed else "Hindsight has not finished with it yet"
+            if note.outlet is self._memory:
+                reason = f"not durable: {self._disk_error or 'it waits in memory'}; {reason}"
             return RetainReceipt("queued", reason, note.bank_id, 1, operations)
         return None
 
@@ -619,9 +545,14 @@ class Retainer:
         except ConfigurationError:  # the delivery asks too, and says so
             return self._keyless(before)
         if before not in {None, address}:
-            for outlet in (self._disk, self._memory):
-                if outlet is not None:
-                    outlet.store.readdress(str(before), address)
+            from sqlalchemy import exc
+
+            try:
+                for outlet in (self._disk, self._memory):
+                    if outlet is not None:
+                        outlet.store.readdress(str(before), address)
+            except (exc.SQLAlchemyError, OSError):  # the disk is away: it comes along later
+                return address
         self._written_as = address
         return address
 
@@ -678,32 +609,6 @@ class _Note:
     started: float
 
 
-class _Writing:
-    """A note to be written down."""
-
-    unclear = 0
-
-    def __init__(self, bank: ProjectBank | LifeBank, payload: str, name: str) -> None:
-        self._bank = bank
-        self._payload = payload
-        self._name = name
-
-    def to(self, address: str, store: Store) -> str:
-        """Write it down, unless it is; its document."""
-        return store.add_note(_scope(address, self._bank), self._payload, self._name)
-
-    def over_to_disk(self, address: str, disk: Store, memory: Store, *, ended: bool) -> _Written:
-        """Write it to disk too, where it waits in memory."""
-        found = memory.note_state(_scope(address, self._bank).document(self._name))
-        if found is None or found.state not in {"waiting", "batched"}:
-            return _Written()
-        if found.state == "batched" and not ended:
-            return _Written(is_partial=True)
-        self.to(address, disk)
-        memory.moved([found.row])
-        return _Written(1)
-
-
 class _Patience:
     """How long somebody waits: for a time, or until they give up."""
 
@@ -721,114 +626,29 @@ class _Patience:
         self._given_up.set()
 
 
-@dataclass(frozen=True, slots=True)
-class _Written:
-    """What came of a retain."""
-
-    new: int = 0
-    """How many messages were new or edited."""
-    unclear: int = 0
-    """How many wait until the disk can say whether they are to be kept."""
-    is_partial: bool = False
-    """Whether some were left out, since memory is delivering them."""
-    later: _Turns | None = None
-    """What is to be written to disk once that is possible."""
-
-
-class _Turns:
-    """What one retain was given of a conversation: masked, cut and in context as it is written."""
+class _Drafts:
+    """Makes what is written down of a conversation's messages: masked, cut, in context."""
 
     def __init__(
         self,
         transcript: Transcript,
         bank: ProjectBank,
-        thread: str | None,
+        thread: str,
         settings: HindsightSettings,
-        shown: _Shown,
         *,
         keep: bool,
+        shown: _Shown,
     ) -> None:
         self._transcript = transcript
         self._bank = bank
-        self._given_thread = thread
-        self._settings = settings
+        self._thread = thread
         self._kept = settings.retain
         self._keep = keep
         self._shown = shown
         self._texts: dict[tuple[int, int], tuple[str, int]] = {}
         self._now = datetime.now(UTC)
-        self.unclear = 0
 
-    @cached_property
-    def _thread(self) -> str:
-        """Which conversation; blank where there is nothing to keep of one without a name."""
-        return self._given_thread or _unnamed(self._transcript) or ""
-
-    def on_disk(self, address: str, disk: Store, memory: Store | None) -> _Written:
-        """Write what is new to disk, which takes over what memory knows of it."""
-        if not self._thread:
-            return _Written()
-        if memory is None:
-            scope = _scope(address, self._bank, self._thread)
-            return _Written(disk.retain(scope, self._transcript, self._drafts, keep=self._keep))
-        return self._over_to_disk(address, disk, memory, edited=True, ended=False)
-
-    def over_to_disk(self, address: str, disk: Store, memory: Store, *, ended: bool) -> _Written:
-        """Write to disk what memory took before: see `enqueue.taken_over`."""
-        return self._over_to_disk(address, disk, memory, edited=False, ended=ended)
-
-    def _over_to_disk(
-        self, address: str, disk: Store, memory: Store, *, edited: bool, ended: bool
-    ) -> _Written:
-        scope = _scope(address, self._bank, self._thread)
-        found: Findings | None = None
-
-        def narrow(all_new: Findings) -> Findings:
-            nonlocal found
-            found = memory.taken_over(
-                scope, self._transcript, all_new, keep=self._keep, edited=edited, ended=ended
-            )
-            return found
-
-        new = disk.retain(scope, self._transcript, self._drafts, keep=self._keep, narrow=narrow)
-        if found is None:
-            return _Written(new)
-        memory.moved([mark.row for mark in found.moves.values()])
-        return _Written(new, is_partial=found.is_partial)
-
-    def in_memory(self, address: str, memory: Store, disk: Store) -> _Written:
-        """Write what is new to memory, without what the outbox on disk knows."""
-        if not self._thread:
-            return _Written()
-        scope = _scope(address, self._bank, self._thread)
-        changed: list[int] = []
-        unclear = 0
-
-        def narrow(all_new: Findings) -> Findings:
-            nonlocal changed, unclear
-            found = disk.without_known(scope, self._transcript, all_new, keep=self._keep)
-            changed = [*found.news.fresh, *(index for _, index in found.edits)]
-            unclear = found.unclear
-            return found
-
-        new = memory.retain(scope, self._transcript, self._drafts, keep=self._keep, narrow=narrow)
-        later = self._since(min(changed), unclear) if changed else None
-        return _Written(new, unclear, later=later)
-
-    def _since(self, start: int, unclear: int) -> _Turns:
-        part = _Turns(
-            self._transcript.since(start),
-            self._bank,
-            self._thread,
-            self._settings,
-            self._shown,
-            keep=self._keep,
-        )
-        part._now = self._now
-        part.unclear = unclear
-        return part
-
-    def _drafts(self, indexes: Sequence[int], hidden: Container[int]) -> list[Draft]:
+    def at(self, indexes: Sequence[int], hidden: Container[int]) -> list[Draft]:
         """The drafts of the messages at some positions, without a word of hidden ones."""
         from langchain_hindsight.outbox.scope import Draft
 

@@ -185,19 +185,6 @@ class Transcript:
                 last = index
         return last or 0
 
-    def since(self, start: int) -> Transcript:
-        """The part from a position on, which stays as it is whatever becomes of the list."""
-        part = Transcript(
-            self._messages[start:],
-            roles=tuple(self._roles),
-            tools=tuple(self._tools),
-            recalled=self._recalled,
-            mask=self._mask,
-        )
-        part._ids = {at - start: one for at, one in self._ids.items() if at >= start}
-        part._lines = {at - start: one for at, one in self._lines.items() if at >= start}
-        return part
-
     def may_keep(self, index: int) -> bool:
         """Whether there is something to keep of a message, and its role is kept."""
         line = self.line(index)

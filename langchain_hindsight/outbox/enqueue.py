@@ -27,16 +27,7 @@ from langchain_hindsight.outbox.ledger import News, whats_new
 from langchain_hindsight.outbox.prepared import Prepared
 from langchain_hindsight.outbox.recent import RecentThread, newest
 from langchain_hindsight.outbox.room import Room, take_room
-from langchain_hindsight.outbox.schema import (
-    BATCHED,
-    DELIVERED,
-    UNCLEAR,
-    WAITING,
-    WITHHELD,
-    entries,
-    lanes,
-    threads,
-)
+from langchain_hindsight.outbox.schema import DELIVERED, WAITING, WITHHELD, entries, lanes, threads
 from langchain_hindsight.outbox.scope import Draft, Scope
 from langchain_hindsight.settings import OutboxSettings
 from langchain_hindsight.transcript import Transcript
@@ -79,19 +70,12 @@ class Findings:
     edits: tuple[tuple[Edit, int], ...] = ()
     """Rows to write anew, each with the position of its message."""
     hidden: frozenset[int] = frozenset()
-    """Positions of messages that are not kept, and so are nobody's context."""
+    """Positions of withheld messages, which are nobody's context."""
     marks: Mapping[int, Mark] = field(default_factory=dict)
     """How fresh messages stand that are to be known and not to wait: answers to withheld ones of a
     run that ended before they were written down, and what another outbox has settled."""
-    moves: Mapping[int, Mark] = field(default_factory=dict)
-    """How fresh messages stand in another outbox, where they wait no more once this is written."""
-    is_partial: bool = False
-    """Whether some are left out that are on their way to Hindsight from another outbox."""
-
-    @property
-    def unclear(self) -> int:
-        """How many of the fresh messages are not written down before the disk can be read."""
-        return sum(mark.state == UNCLEAR for mark in self.marks.values())
+    left_out: int = 0
+    """How many messages are left out of which nobody can say whether they are new."""
 
     @property
     def is_nothing(self) -> bool:
@@ -108,8 +92,8 @@ def find_news(
     if thread is None:
         return Findings(news)
     if news.edited:
-        unkept = thread.unkept([known.seq for _, known in news.edited])
-        kept = tuple(one for one in news.edited if one[1].seq not in unkept)
+        withheld = thread.withheld([known.seq for _, known in news.edited])
+        kept = tuple(one for one in news.edited if one[1].seq not in withheld)
         news = replace(news, edited=kept)
     edits = tuple(edits_of(connection, thread, transcript, news.edited)) if news.edited else ()
     changed = [*news.fresh, *(index for _, index in edits)] if keep else []
@@ -121,98 +105,72 @@ def find_news(
 
 
 Narrowing = Callable[[Findings], Findings]
-"""Leaves out of what is new what another outbox knows of: see `without_known`, `taken_over`."""
+"""Leaves out of what is new what is not: see `narrowed`."""
 
 
-def without_known(
+def narrowed(
     connection: Connection, scope: Scope, transcript: Transcript, found: Findings, *, keep: bool
 ) -> Findings:
-    """What is new in memory without what the outbox on disk knows.
+    """What is new in one outbox without what another knows, such as the one in memory.
 
     Args:
-        connection: The disk's.
+        connection: The other's.
         scope: Whose conversation it is.
         transcript: The conversation.
-        found: What is new in memory.
+        found: What is new in the one.
         keep: Whether it is to be kept.
     """
     thread = KnownThread.find(connection, scope)
     if thread is None:
         return found
     there = find_news(connection, scope, transcript, keep=keep)
-    known = _known(found, there, edited=True)
-    return _settled(found, there, thread.marks_at(transcript, known, (WITHHELD,)), known)
-
-
-def unclear(transcript: Transcript, found: Findings) -> Findings:
-    """What is new in memory while nobody can say what the outbox on disk knows.
-
-    The newest turn is this run's, and kept. What was said before it may have been withheld.
-    """
-    begin = transcript.newest_turn()
-    older = frozenset(index for index in found.news.fresh if index < begin)
-    marks = {index: Mark(UNCLEAR) for index in older}
-    return replace(found, hidden=found.hidden | older, marks={**found.marks, **marks})
-
-
-def taken_over(
-    connection: Connection,
-    scope: Scope,
-    transcript: Transcript,
-    found: Findings,
-    *,
-    keep: bool,
-    edited: bool,
-    ended: bool,
-) -> Findings:
-    """What is new on disk, which takes over what memory took while the disk could not be written.
-
-    What waits in memory moves; what was delivered or withheld from there is known from now on; what
-    is on its way to Hindsight is left out until that has ended.
-
-    Args:
-        connection: The memory's.
-        scope: Whose conversation it is.
-        transcript: The conversation.
-        found: What is new on disk.
-        keep: Whether it is to be kept.
-        edited: Whether what memory knows with other words was edited since, rather than before.
-        ended: Whether memory delivers nothing any more, so that nothing is on its way from it.
-    """
-    thread = KnownThread.find(connection, scope)
-    if thread is None:
-        return found
-    there = find_news(connection, scope, transcript, keep=keep)
-    known = _known(found, there, edited=edited)
-    there_as = thread.marks_at(transcript, known, (WAITING, BATCHED, WITHHELD, DELIVERED))
-    settled = {at: mark for at, mark in there_as.items() if mark.state in {WITHHELD, DELIVERED}}
-    moving = {WAITING, BATCHED} if ended else {WAITING}
-    moves = {at: mark for at, mark in there_as.items() if mark.state in moving}
-    under_way = there_as.keys() - settled.keys() - moves.keys()
-    return replace(
-        _settled(found, there, settled, under_way), moves=moves, is_partial=bool(under_way)
-    )
-
-
-def _known(found: Findings, there: Findings, *, edited: bool) -> list[int]:
-    """What is new in one outbox and known in another."""
-    new = set(there.news.fresh)
-    if edited:
-        new.update(index for index, _ in there.news.edited)
-    return [index for index in found.news.fresh if index not in new]
-
-
-def _settled(
-    found: Findings, there: Findings, marks: Mapping[int, Mark], known: Container[int]
-) -> Findings:
-    """What is new, with marks upon some of it and without the rest of what another knows."""
-    fresh = tuple(one for one in found.news.fresh if one not in known or one in marks)
+    new = {*there.news.fresh, *(index for index, _ in there.news.edited)}
+    known = [one for one in found.news.fresh if one not in new]
+    marks = thread.marks_at(transcript, known, (WITHHELD,))
+    fresh = tuple(one for one in found.news.fresh if one in new or one in marks)
     return replace(
         found,
         news=replace(found.news, fresh=fresh),
         hidden=found.hidden | there.hidden,
         marks={**found.marks, **there.marks, **marks},
     )
+
+
+def newest_turn(transcript: Transcript, found: Findings) -> Findings:
+    """What is surely new where the outbox that knows the conversation cannot be read.
+
+    That is what this run said. What was said before it may have been withheld, or stored.
+    """
+    begin = transcript.newest_turn()
+    older = frozenset(index for index in found.news.fresh if index < begin)
+    fresh = tuple(index for index in found.news.fresh if index >= begin)
+    return replace(
+        found,
+        news=replace(found.news, fresh=fresh),
+        hidden=found.hidden | older,
+        left_out=len(older),
+    )
+
+
+def settled(
+    connection: Connection, scope: Scope, transcript: Transcript, found: Findings
+) -> Findings:
+    """Of what is new in one outbox, what another has delivered or withheld, as known there.
+
+    Args:
+        connection: The other's, such as that of the one in memory.
+        scope: Whose conversation it is.
+        transcript: The conversation.
+        found: What is new in the one.
+    """
+    thread = KnownThread.find(connection, scope)
+    if thread is None:
+        return Findings(News())
+    unknown = set(find_news(connection, scope, transcript, keep=True).news.fresh)
+    known = [one for one in found.news.fresh if one not in unknown]
+    marks = thread.marks_at(transcript, known, (WITHHELD, DELIVERED))
+    news = replace(found.news, fresh=tuple(one for one in known if one in marks), edited=())
+    return replace(found, news=news, edits=(), marks=marks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +188,10 @@ class Writing:
     @classmethod
     def of(cls, scope: Scope, found: Findings, draft: Drafting) -> Writing:
         """What is to be written of what was found."""
-        fresh = [_as_it_stands(one, found) for one in draft(found.news.fresh, found.hidden)]
+        fresh = [
+            _marked(one, found.marks.get(one.index))
+            for one in draft(found.news.fresh, found.hidden)
+        ]
         again = draft([index for _, index in found.edits], found.hidden)
         texts = {one.index: one for one in again}
         # One that says nothing any more has no text, and leaves the document that it was in.
@@ -291,12 +252,11 @@ class Writing:
         )
 
 
-def _as_it_stands(fresh: Draft, found: Findings) -> Draft:
-    """A fresh message without its words where it does not wait, or as it waits elsewhere."""
-    moved = found.moves.get(fresh.index)
-    if moved is not None:
-        return replace(fresh, fingerprint=moved.fingerprint, payload=moved.payload)
-    return replace(fresh, payload=None) if fresh.index in found.marks else fresh
+def _marked(fresh: Draft, mark: Mark | None) -> Draft:
+    """A message as it is written down: without its words where it does not wait."""
+    if mark is None:
+        return fresh
+    return replace(fresh, payload=None, fingerprint=mark.fingerprint or fresh.fingerprint)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from uuid import uuid4
 from sqlalchemy import Connection, Select, bindparam, or_, select
 
 from langchain_hindsight.outbox.ledger import Known
-from langchain_hindsight.outbox.schema import UNCLEAR, WITHHELD, entries, lanes, threads
+from langchain_hindsight.outbox.schema import WITHHELD, entries, lanes, threads
 from langchain_hindsight.outbox.scope import Scope
 from langchain_hindsight.transcript import CONTEXT_MESSAGES, Transcript
 
@@ -56,19 +56,13 @@ _HAS = select(entries.c.fingerprint).where(
     entries.c.fingerprint.in_(bindparam("prints", expanding=True)),
 )
 
-_UNKEPT = (WITHHELD, UNCLEAR)
-"""What is neither anybody's context nor edited."""
-
-_UNKEPT_SEQS = select(entries.c.seq).where(
+_WITHHELD_SEQS = select(entries.c.seq).where(
     entries.c.thread == bindparam("thread"),
-    entries.c.state.in_(_UNKEPT),
+    entries.c.state == WITHHELD,
     entries.c.seq.in_(bindparam("seqs", expanding=True)),
 )
 
-_MARK = (
-    *(entries.c.message_id, entries.c.fingerprint),
-    *(entries.c.state, entries.c.document, entries.c.id, entries.c.payload),
-)
+_MARK = (entries.c.message_id, entries.c.fingerprint, entries.c.state, entries.c.document)
 
 _MARKS_BY_ID = select(*_MARK).where(
     entries.c.thread == bindparam("thread"),
@@ -121,9 +115,8 @@ class Mark:
     state: str
     document: str = ""
     """The one that it is in; blank for the one that its id or its words give it."""
-    row: int = 0
     fingerprint: str = ""
-    payload: str | None = None
+    """Of the words that it was known with; blank for those that it has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +149,7 @@ class KnownThread:
         """Those of the ids that are known."""
         found = self.connection.execute(_BY_ID, {"thread": self.id, "ids": list(ids)}).all()
         self.kept.update(
-            (row.message_id, row.fingerprint) for row in found if row.state not in _UNKEPT
+            (row.message_id, row.fingerprint) for row in found if row.state != WITHHELD
         )
         return {row.message_id: Known(row.seq, row.fingerprint) for row in found}
 
@@ -180,22 +173,22 @@ class KnownThread:
             known.update(found.scalars())
         return known
 
-    def unkept(self, seqs: Sequence[int]) -> set[int]:
-        """Those of the messages that are known and not kept."""
+    def withheld(self, seqs: Sequence[int]) -> set[int]:
+        """Those of the messages that nothing may keep."""
         values = {"thread": self.id, "seqs": list(seqs)}
-        return set(self.connection.execute(_UNKEPT_SEQS, values).scalars())
+        return set(self.connection.execute(_WITHHELD_SEQS, values).scalars())
 
     def hidden(
         self, transcript: Transcript, changed: Sequence[int], fresh: Container[int]
     ) -> frozenset[int]:
-        """The positions of messages not kept that would be the context of changed ones."""
+        """The positions of withheld messages that would be the context of changed ones."""
         shown = {
             at
             for index in changed
             for at, _ in islice(transcript.speech(index), CONTEXT_MESSAGES)
             if at not in fresh
         }
-        return frozenset(self._unkept_at(transcript, sorted(shown), _UNKEPT))
+        return self.withheld_at(transcript, sorted(shown))
 
     def answers_to_withheld(self, transcript: Transcript, fresh: Sequence[int]) -> frozenset[int]:
         """Those of fresh messages that follow on a withheld one of a person."""
@@ -208,18 +201,17 @@ class KnownThread:
             turn = asked.get(before, before)
             if turn >= 0 and turn not in new and not transcript.starts_turn(index):
                 asked[index] = turn
-        withheld = self._unkept_at(transcript, sorted(set(asked.values())), (WITHHELD,))
+        withheld = self.withheld_at(transcript, sorted(set(asked.values())))
         return frozenset(index for index, turn in asked.items() if turn in withheld)
 
-    def _unkept_at(
-        self, transcript: Transcript, indexes: Sequence[int], states: Sequence[str]
-    ) -> dict[int, Mark]:
+    def withheld_at(self, transcript: Transcript, indexes: Sequence[int]) -> frozenset[int]:
+        """Those of the positions whose messages nothing may keep."""
         doubtful = []
         for index in indexes:
             line = transcript.line(index)
             if line and self.kept.get(line.message_id or "") != line.fingerprint:
                 doubtful.append(index)
-        return self.marks_at(transcript, doubtful, states)
+        return frozenset(self.marks_at(transcript, doubtful, (WITHHELD,)))
 
     def marks_at(
         self, transcript: Transcript, indexes: Sequence[int], states: Sequence[str]
@@ -241,7 +233,7 @@ class KnownThread:
 
     def _marks(
         self,
-        which: Select[tuple[str, str, str, str, int, str]],
+        which: Select[tuple[str, str, str, str]],
         names: Sequence[str | None],
         states: Sequence[str],
         key: int,
@@ -252,7 +244,5 @@ class KnownThread:
             values = {"thread": self.id, "names": given[start : start + 500], "states": states}
             rows = self.connection.execute(which, values).all()
             for row in sorted(rows, key=lambda one: states.index(one.state), reverse=True):
-                found[row[key]] = Mark(
-                    row.state, row.document, row.id, row.fingerprint, row.payload
-                )
+                found[row[key]] = Mark(row.state, row.document, row.fingerprint)
         return found

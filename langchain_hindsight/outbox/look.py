@@ -58,7 +58,6 @@ class Counts:
 class NoteState:
     """How an explicit note stands."""
 
-    row: int
     state: str
     operation_id: str | None
     error: str | None
@@ -111,7 +110,6 @@ def note_state(connection: Connection, document: str) -> NoteState | None:
     """How a note stands; None if there is none."""
     query = (
         select(
-            entries.c.id,
             entries.c.state,
             entries.c.batch,
             entries.c.error,

@@ -28,10 +28,6 @@ from langchain_hindsight.outbox.foreign import VERSION_TABLE
 WAITING, BATCHED, DELIVERED, DEAD = "waiting", "batched", "delivered", "dead"
 WITHHELD = "withheld"
 """Known, and never to be kept: the run in which it was said kept nothing."""
-UNCLEAR = "unclear"
-"""Said before while the outbox on disk could not tell whether it is known; only ever in memory."""
-MOVED = "moved"
-"""Waits on disk by now; only ever in memory."""
 RECORDED, ACCEPTED, DONE, FAILED = "recorded", "accepted", "done", "failed"
 
 metadata = MetaData()

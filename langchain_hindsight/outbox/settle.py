@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
-from sqlalchemy import Connection, CursorResult, and_, delete, exists, func, select, update
+from sqlalchemy import Connection, CursorResult, and_, delete, func, select, update
 
 from langchain_hindsight.outbox.leases import Lane
 from langchain_hindsight.outbox.requests import halve, load
@@ -18,7 +18,6 @@ from langchain_hindsight.outbox.schema import (
     DELIVERED,
     DONE,
     FAILED,
-    MOVED,
     RECORDED,
     WAITING,
     batches,
@@ -195,17 +194,6 @@ def wait_again(connection: Connection, which: Any) -> int:  # noqa: ANN401 - an 
         )
     )
     return int(changed.rowcount)
-
-
-def moved(connection: Connection, rows: Sequence[int]) -> None:
-    """Entries wait in another outbox from now on, and requests of nothing else are forgotten."""
-    mine = entries.c.id.in_(rows)
-    count, size = measure(connection, mine)
-    requests = set(connection.execute(select(entries.c.batch).where(mine)).scalars())
-    connection.execute(update(entries).where(mine).values(state=MOVED, payload=None, batch=None))
-    give_room(connection, count, size)
-    is_used = exists().where(entries.c.batch == batches.c.operation_id)
-    connection.execute(delete(batches).where(batches.c.operation_id.in_(requests), ~is_used))
 
 
 def lay_by(connection: Connection, operation: str, reason: str) -> int:

@@ -102,8 +102,8 @@ class Store:
         draft: enqueue.Drafting,
         *,
         keep: bool = True,
-        narrow: enqueue.Narrowing = lambda found: found,
-    ) -> int:
+        beside: Store | None = None,
+    ) -> tuple[int, int]:
         """Write down what is new in a conversation, and remember that it was.
 
         Args:
@@ -112,16 +112,28 @@ class Store:
             draft: Makes what is written down of the messages at some positions; told which others
                 were withheld, and so are nobody's context.
             keep: Whether the messages are kept, or only known, so that nothing keeps them later.
-            narrow: Leaves out of what is new what another outbox of this process knows.
+            beside: Another outbox of this process, what of the conversation is known to which is
+                not new here either.
 
         Returns:
-            How many messages were new or edited.
+            How many messages were new or edited, and how many were left out since nobody can say
+            whether they are.
 
         Raises:
             OutboxFullError: If the caps leave no room.
             SQLAlchemyError: If the database cannot be written.
             OSError: If the file cannot be made.
         """
+        left_out = 0
+
+        def narrow(found: enqueue.Findings) -> enqueue.Findings:
+            nonlocal left_out
+            if beside is None or found.is_nothing:
+                return found
+            found = beside.without_known(scope, transcript, found, keep=keep)
+            left_out = found.left_out
+            return found
+
         for attempt in range(_TRIES):
             try:
                 if attempt < _APART:
@@ -143,7 +155,7 @@ class Store:
                 continue
             if count:
                 self._recent.put(scope, written)
-            return count
+            return count, left_out
         msg = "The conversation is being retained by too many others at once."
         raise HindsightError(msg)
 
@@ -179,48 +191,50 @@ class Store:
     def without_known(
         self, scope: Scope, transcript: Transcript, found: enqueue.Findings, *, keep: bool
     ) -> enqueue.Findings:
-        """What is new in memory without what is known here, on disk.
+        """What is new elsewhere without what is known here.
 
-        Where that cannot be read, what was said before the newest turn is unclear.
+        Where that cannot be read, only the newest turn is certain to be new.
         """
-        if found.is_nothing or self._database.is_missing:
+        if self._database.is_missing:
             return found
-        work = partial(
-            enqueue.without_known, scope=scope, transcript=transcript, found=found, keep=keep
-        )
         if self._database.is_open:
             with contextlib.suppress(exc.SQLAlchemyError, OSError):
-                return self._database.run(work, reads=True)
-        return enqueue.unclear(transcript, found) if keep else found
+                return self._database.run(
+                    lambda c: enqueue.narrowed(c, scope, transcript, found, keep=keep), reads=True
+                )
+        return enqueue.newest_turn(transcript, found) if keep else found
 
-    def taken_over(
-        self,
-        scope: Scope,
-        transcript: Transcript,
-        found: enqueue.Findings,
-        *,
-        keep: bool,
-        edited: bool,
-        ended: bool,
-    ) -> enqueue.Findings:
-        """What is new on disk, which takes over what is here, in memory: see `enqueue`."""
-        if found.is_nothing:
-            return found
+    def learn(
+        self, scope: Scope, transcript: Transcript, draft: enqueue.Drafting, memory: Store
+    ) -> None:
+        """Write down as known what memory delivered or withheld of a conversation meanwhile.
+
+        Args:
+            scope: Whose conversation it is.
+            transcript: The conversation, or its new part.
+            draft: As for `retain`.
+            memory: The outbox that stood in for this one.
+        """
+
+        def settled(found: enqueue.Findings) -> enqueue.Findings:
+            return memory._database.run(
+                lambda c: enqueue.settled(c, scope, transcript, found), reads=True
+            )
+
+        if settled(self._found(scope, transcript, keep=True)).is_nothing:
+            return
+        self._recent.put(scope, None)
         work = partial(
-            enqueue.taken_over,
+            enqueue.find_and_write,
             scope=scope,
             transcript=transcript,
-            found=found,
-            keep=keep,
-            edited=edited,
-            ended=ended,
+            draft=draft,
+            caps=self._settings,
+            narrow=settled,
+            keep=True,
         )
-        return self._database.run(work, reads=True)
-
-    def moved(self, rows: Sequence[int]) -> None:
-        """Entries wait in another outbox from now on."""
-        if rows:
-            self._database.run(lambda c: settle.moved(c, rows))
+        with contextlib.suppress(enqueue.OvertakenError):  # another process knows better
+            self._database.run(work)
 
     def add_note(self, scope: Scope, payload: str, name: str | None = None) -> str:
         """Write down one explicit note, or find the one of that name.
