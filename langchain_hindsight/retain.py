@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 
     from langchain_hindsight.gateway import Gateway
     from langchain_hindsight.outbox.delivery import Delivery
+    from langchain_hindsight.outbox.enqueue import Findings
     from langchain_hindsight.outbox.look import Counts
     from langchain_hindsight.outbox.scope import Draft, Scope
     from langchain_hindsight.outbox.store import Store
@@ -171,7 +172,16 @@ class Retainer:
             drafts = _Drafts(transcript, bank, thread, self._settings, keep=keep, shown=self._shown)
             if self._memory is not None and store is not self._memory.store:
                 store.learn(scope, transcript, drafts.at, self._memory.store)
-            new, left_out = store.retain(scope, transcript, drafts.at, keep=keep, beside=beside)
+            left_out = 0
+
+            def narrow(found: Findings) -> Findings:
+                nonlocal left_out
+                if beside is not None:
+                    found = beside.without_known(scope, transcript, found, keep=keep)
+                    left_out = found.left_out
+                return found
+
+            new = store.retain(scope, transcript, drafts.at, keep=keep, narrow=narrow)
             if not keep:
                 return RetainReceipt(
                     "skipped", "the memory mode of this run keeps nothing", bank.bank_id

@@ -11,6 +11,8 @@ from langchain_hindsight.outbox.default_file import default_file
 
 VERSION_TABLE = "hindsight_outbox_version"
 _HEADER = b"SQLite format 3\x00"
+_PATIENCE = 0.1
+"""How long a look waits for another process's lock, in seconds: each turn may wait for it."""
 _MARKS = (b"hindsight_outbox_", b'"said_at": "')
 """What is in every outbox: its tables' names, and a field of what it holds."""
 
@@ -61,7 +63,7 @@ def _holds_other_tables(path: Path) -> bool:
     how = "mode=ro" if path.with_name(f"{path.name}-wal").exists() else "immutable=1"
     address = f"{path.absolute().as_uri()}?{how}"
     try:
-        with contextlib.closing(sqlite3.connect(address, uri=True)) as looking:
+        with contextlib.closing(sqlite3.connect(address, timeout=_PATIENCE, uri=True)) as looking:
             names = {name for (name,) in looking.execute("SELECT name FROM sqlite_master")}
     except sqlite3.OperationalError:  # somebody has locked it: the opening itself will show
         return False

@@ -102,8 +102,8 @@ class Store:
         draft: enqueue.Drafting,
         *,
         keep: bool = True,
-        beside: Store | None = None,
-    ) -> tuple[int, int]:
+        narrow: enqueue.Narrowing = lambda found: found,
+    ) -> int:
         """Write down what is new in a conversation, and remember that it was.
 
         Args:
@@ -112,28 +112,16 @@ class Store:
             draft: Makes what is written down of the messages at some positions; told which others
                 were withheld, and so are nobody's context.
             keep: Whether the messages are kept, or only known, so that nothing keeps them later.
-            beside: Another outbox of this process, what of the conversation is known to which is
-                not new here either.
+            narrow: Leaves out of what is new what another outbox of this process knows.
 
         Returns:
-            How many messages were new or edited, and how many were left out since nobody can say
-            whether they are.
+            How many messages were new or edited.
 
         Raises:
             OutboxFullError: If the caps leave no room.
             SQLAlchemyError: If the database cannot be written.
             OSError: If the file cannot be made.
         """
-        left_out = 0
-
-        def narrow(found: enqueue.Findings) -> enqueue.Findings:
-            nonlocal left_out
-            if beside is None or found.is_nothing:
-                return found
-            found = beside.without_known(scope, transcript, found, keep=keep)
-            left_out = found.left_out
-            return found
-
         for attempt in range(_TRIES):
             try:
                 if attempt < _APART:
@@ -155,7 +143,7 @@ class Store:
                 continue
             if count:
                 self._recent.put(scope, written)
-            return count, left_out
+            return count
         msg = "The conversation is being retained by too many others at once."
         raise HindsightError(msg)
 
@@ -195,7 +183,7 @@ class Store:
 
         Where that cannot be read, only the newest turn is certain to be new.
         """
-        if self._database.is_missing:
+        if found.is_nothing or self._database.is_missing:
             return found
         if self._database.is_open:
             with contextlib.suppress(exc.SQLAlchemyError, OSError):

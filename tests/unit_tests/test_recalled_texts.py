@@ -24,7 +24,9 @@ LAYOUTS = {
     "separated": "\n---\n".join,
     "numbered": lambda texts: "\n".join(f"{at}. {one}" for at, one in enumerate(texts, 1)),
     "indented": lambda texts: textwrap.indent("\n".join(texts), "    "),
-    "wrapped": lambda texts: "\n".join(textwrap.fill(one, 20) for one in texts),
+    "wrapped": lambda texts: "\n".join(
+        textwrap.fill(one, 20, break_long_words=False) for one in texts
+    ),
     "on one line": lambda texts: " ".join(" ".join(texts).split()),
     "quoted": lambda texts: textwrap.indent("\n".join(texts), "> ", lambda _: True),
     "json": json.dumps,
