@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
     from langchain_hindsight.gateway import Gateway
     from langchain_hindsight.outbox.delivery import Delivery
-    from langchain_hindsight.outbox.enqueue import Findings
+    from langchain_hindsight.outbox.enqueue import Drafting, Findings
     from langchain_hindsight.outbox.look import Counts
     from langchain_hindsight.outbox.scope import Draft, Scope
     from langchain_hindsight.outbox.store import Store
@@ -172,25 +172,15 @@ class Retainer:
             drafts = _Drafts(transcript, bank, thread, self._settings, keep=keep, shown=self._shown)
             if self._memory is not None and store is not self._memory.store:
                 store.learn(scope, transcript, drafts.at, self._memory.store)
-            left_out = 0
-
-            def narrow(found: Findings) -> Findings:
-                nonlocal left_out
-                if beside is not None:
-                    found = beside.without_known(scope, transcript, found, keep=keep)
-                    left_out = found.left_out
-                return found
-
-            new = store.retain(scope, transcript, drafts.at, keep=keep, narrow=narrow)
+            new, left_out = _retained(store, beside, scope, transcript, drafts.at, keep=keep)
+            unsure = f"{left_out} earlier messages {_LEFT_OUT}" if left_out else None
             if not keep:
-                return RetainReceipt(
-                    "skipped", "the memory mode of this run keeps nothing", bank.bank_id
-                )
-            unsure = left_out and f"{left_out} earlier messages {_LEFT_OUT}"
+                nothing = "the memory mode of this run keeps nothing"
+                return RetainReceipt("skipped", nothing, bank.bank_id)
             if not new:
                 nothing = unsure or "there is nothing new to keep"
                 return RetainReceipt("skipped", nothing, bank.bank_id)
-            return RetainReceipt("queued", unsure or None, bank.bank_id, items=new)
+            return RetainReceipt("queued", unsure, bank.bank_id, items=new)
 
         written = self._write(bank.bank_id, write)
         if isinstance(written, RetainReceipt):
@@ -774,6 +764,32 @@ def _scope(server: str, bank: ProjectBank | LifeBank, thread: str = "") -> Scope
 
     tag = bank.tag if isinstance(bank, ProjectBank) else ""
     return Scope(server, bank.bank_id, tag, thread)
+
+
+def _retained(
+    store: Store,
+    beside: Store | None,
+    scope: Scope,
+    transcript: Transcript,
+    draft: Drafting,
+    *,
+    keep: bool,
+) -> tuple[int, int]:
+    """Write down what neither of two outboxes knows.
+
+    Returns:
+        How many messages were new or edited, and how many were left out since nobody can say.
+    """
+    left_out = 0
+
+    def narrow(found: Findings) -> Findings:
+        nonlocal left_out
+        if beside is not None:
+            found = beside.without_known(scope, transcript, found, keep=keep)
+            left_out = found.left_out
+        return found
+
+    return store.retain(scope, transcript, draft, keep=keep, narrow=narrow), left_out
 
 
 def _unnamed(transcript: Transcript) -> str | None:
