@@ -15,3 +15,8 @@ class BankResolutionError(HindsightError):
 
 class LifeBankDisabledError(HindsightError):
     """A Life Bank was asked for, and none is configured or it is switched off."""
+
+
+def reason(error: BaseException) -> str:
+    """What a database or a disk said, without the values of a statement."""
+    return str(getattr(error, "orig", None) or error)

@@ -26,7 +26,7 @@ from cachetools import LRUCache
 
 from langchain_hindsight.background_thread import BackgroundThread, in_a_thread
 from langchain_hindsight.banks import LifeBank, ProjectBank
-from langchain_hindsight.errors import ConfigurationError, HindsightError
+from langchain_hindsight.errors import ConfigurationError, HindsightError, reason
 from langchain_hindsight.fork import abandon, on_fork_in_child
 from langchain_hindsight.outbox.address import address_of, server_in
 from langchain_hindsight.outbox.default_file import default_file, plain_file
@@ -461,21 +461,24 @@ class Retainer:
             return RetainReceipt("failed", str(failure), bank_id, error=failure)
 
     def _say_not_durable(self, error: Exception) -> None:
-        reason = _reason(error)
+        said = reason(error)
         if self._disk_error is None:
             _logger.error(
                 "The outbox cannot be written (%s). What is retained now waits in memory and is "
                 "lost if this process ends before Hindsight takes it.",
-                reason,
+                said,
             )
-        self._disk_error = reason
+        self._disk_error = said
 
     def _say_lost(self, memory: _Outlet) -> None:
         counts = memory.store.counts(self._address())
-        if counts.waiting + counts.in_flight:
+        lost = counts.waiting + counts.in_flight + counts.dead
+        if lost:
             _logger.error(
-                "%d entries that could not be written to disk were not delivered, and are lost.",
-                counts.waiting + counts.in_flight,
+                "%d entries that could not be written to disk were not delivered, and are lost "
+                "(%d of them were dead letters).",
+                lost,
+                counts.dead,
             )
 
     def _settled(self, note: _Note, *, late: bool) -> RetainReceipt | None:
@@ -496,10 +499,10 @@ class Retainer:
             return RetainReceipt("failed", str(refusal), note.bank_id, 1, operations, refusal)
         failed = found.lane_failed_at is not None and found.lane_failed_at >= note.started
         if failed or late:
-            reason = found.lane_error if failed else "Hindsight has not finished with it yet"
+            why = found.lane_error if failed else "Hindsight has not finished with it yet"
             if note.outlet is self._memory:
-                reason = f"not durable: {self._disk_error or 'it waits in memory'}; {reason}"
-            return RetainReceipt("queued", reason, note.bank_id, 1, operations)
+                why = f"not durable: {self._disk_error or 'it waits in memory'}; {why}"
+            return RetainReceipt("queued", why, note.bank_id, 1, operations)
         return None
 
     def _pause(self, remaining: float) -> None:
@@ -836,11 +839,6 @@ def _sum(counts: Sequence[Counts], name: str) -> int:
     return sum(int(getattr(one, name)) for one in counts)
 
 
-def _reason(error: BaseException) -> str:
-    """What a database or a disk said, without the values of a statement."""
-    return str(getattr(error, "orig", None) or error)
-
-
 @contextlib.contextmanager
 def _plainly() -> Iterator[None]:
     """Raise what a database says as this package's own error."""
@@ -849,5 +847,5 @@ def _plainly() -> Iterator[None]:
     try:
         yield
     except (exc.SQLAlchemyError, OSError) as error:
-        msg = f"The outbox cannot be read: {_reason(error)}."
+        msg = f"The outbox cannot be read: {reason(error)}."
         raise HindsightError(msg) from None

@@ -11,19 +11,21 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DatabaseError, DBAPIError, IntegrityError
 
-from langchain_hindsight.errors import HindsightError
+from langchain_hindsight.errors import HindsightError, reason
 from langchain_hindsight.fork import abandon, hold_for_fork
 from langchain_hindsight.outbox.damage import says_damaged, set_aside, write_anew
 from langchain_hindsight.outbox.engine import BUSY_TIMEOUT_MS, READS, is_there, open_engine
 from langchain_hindsight.outbox.foreign import refuse_foreign
 from langchain_hindsight.outbox.place import is_file, outbox_url
+from langchain_hindsight.outbox.watchdog import Watchdog
 from langchain_hindsight.settings import OutboxSettings
 
 T = TypeVar("T")
@@ -31,8 +33,12 @@ T = TypeVar("T")
 _logger = logging.getLogger(__name__)
 
 _TRIES = 6
-_BREATHER = 5.0
-"""How long a database that others kept locked is not written to, in seconds."""
+_LONG = BUSY_TIMEOUT_MS / 2000
+"""How long a database may take to fail before it is left alone for a while, in seconds."""
+_REST = 6.0
+"""For how many times as long as it took, so that few turns pay for it."""
+_ANSWER_TIMEOUT = 5.0
+"""How long a server may take over a statement or all of a transaction, in seconds."""
 _CLOSE_WAIT = 0.1
 _SHORTLY = 0.02
 _OVERTAKEN = {"40001", "40P01"}
@@ -61,7 +67,7 @@ class Database:
 
     def _forget(self, lock: threading.RLock | None = None) -> None:
         self._lock = lock or threading.RLock()
-        self._locked_until = 0.0
+        self._rests = {True: _Rest(), False: _Rest()}
         self._engine: Engine | None = None
         self._file: tuple[int, int] | None = None
         self._reader: Connection | None = None
@@ -107,8 +113,16 @@ class Database:
         return not self.is_open and is_file(self._url) and not is_there(self._url)
 
     def exists(self) -> bool:
-        """Whether there is an outbox already; looking makes none."""
-        return self._engine is not None or is_there(self._url)
+        """Whether there is an outbox already; looking makes none.
+
+        Raises:
+            SQLAlchemyError: If a server cannot be reached.
+            TimeoutError: If it is left alone for a while.
+        """
+        if self._engine is not None:
+            return True
+        with self._keeping_few_waiting(reads=True):
+            return is_there(self._url)
 
     def close(self) -> None:
         """Close the connections; a use after this opens them again.
@@ -126,44 +140,69 @@ class Database:
 
     def _close(self) -> None:
         with self._lock:
-            open_ones = (self._reader, self._writer)
+            open_ones = self._open_ones()
             opened = self._engine
             self._reader = self._writer = self._engine = None
             for connection in open_ones:
-                if connection is not None:
-                    connection.close()
+                connection.close()
             if opened is not None:
                 opened.dispose()
 
     def run(self, work: Callable[[Connection], T], *, reads: bool = False) -> T:
         """One transaction; run again where another process was in the way, or the file damaged.
 
-        A database that stays locked is waited for once, and then left alone for a while: a turn
-        does not pay for it again and again.
+        A database that is locked, or does not answer, is waited for once, and then left alone for a
+        while: a turn does not pay for it again and again.
+
+        Raises:
+            SQLAlchemyError: If the database fails.
+            OSError: If the file cannot be made, the database did not answer, or is left alone.
         """
         with self._lock:
             if not reads:
                 self._find_again()
-            started = time.monotonic()
-            if not reads and started < self._locked_until:
-                msg = "database is locked by another process"
-                raise TimeoutError(msg)
-            for attempt in range(_TRIES):
-                try:
-                    connection = self._connection(reads=reads)
-                    with connection.begin():
-                        return work(connection)
-                except DatabaseError as error:
-                    if _is_busy(error):
-                        waited = time.monotonic() - started
-                        if waited > BUSY_TIMEOUT_MS / 2000 or attempt == _TRIES - 1:
-                            self._locked_until = time.monotonic() + _BREATHER
+            with self._keeping_few_waiting(reads=reads), self._watching():
+                for attempt in range(_TRIES):
+                    started = time.monotonic()
+                    try:
+                        connection = self._connection(reads=reads)
+                        with connection.begin():
+                            return work(connection)
+                    except DatabaseError as error:
+                        took_long = time.monotonic() - started > _LONG
+                        if not self._recovers(error, attempt, took_long=took_long):
                             raise
-                        time.sleep(_SHORTLY)
-                    elif not self._recovers(error, attempt):
-                        raise
             msg = "The outbox is changed by others faster than this process can."
             raise HindsightError(msg)
+
+    @contextlib.contextmanager
+    def _keeping_few_waiting(self, *, reads: bool) -> Iterator[None]:
+        """Refuse at once while a database that failed slowly is left alone.
+
+        Raises:
+            TimeoutError: If it is.
+        """
+        started = time.monotonic()
+        self._rests[reads].refuse(started)
+        try:
+            yield
+        except (DatabaseError, OSError) as error:
+            now = time.monotonic()
+            if now - started > _LONG:
+                rest = _Rest(now + _REST * (now - started), reason(error))
+                # A file that nobody can write to can often be read; a server fails for all.
+                self._rests[False] = rest
+                if reads or not is_file(self._url):
+                    self._rests[True] = rest
+            raise
+
+    def _watching(self) -> contextlib.AbstractContextManager[None]:
+        if self._url.get_backend_name() == "sqlite":  # which has a time-out of its own
+            return contextlib.nullcontext()
+        return Watchdog(_ANSWER_TIMEOUT, self._open_ones).watching()
+
+    def _open_ones(self) -> tuple[Connection, ...]:
+        return tuple(one for one in (self._reader, self._writer) if one is not None)
 
     def _find_again(self) -> None:
         """See that the open file is the one in its place: what nobody finds again would be lost."""
@@ -196,7 +235,7 @@ class Database:
                 self._file = _identity(str(self._url.database))
         return self._reader if reads else self._writer
 
-    def _recovers(self, error: DBAPIError, attempt: int) -> bool:
+    def _recovers(self, error: DBAPIError, attempt: int, *, took_long: bool) -> bool:
         """Whether the same work may succeed when it is done once more."""
         if isinstance(error, IntegrityError):
             return attempt < _TRIES // 2  # another process made the same row first
@@ -206,7 +245,29 @@ class Database:
             return True
         if getattr(error.orig, "sqlstate", None) in _OVERTAKEN:
             return True
+        if took_long or attempt == _TRIES - 1:
+            return False
+        if _is_busy(error):
+            time.sleep(_SHORTLY)
+            return True
         return error.connection_invalidated and attempt == 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Rest:
+    """Until when a database is left alone, and what it failed with."""
+
+    until: float = 0.0
+    why: str = ""
+
+    def refuse(self, now: float) -> None:
+        """Raise while it lasts.
+
+        Raises:
+            TimeoutError: If it does.
+        """
+        if now < self.until:
+            raise TimeoutError(self.why)
 
 
 def _identity(path: str) -> tuple[int, int] | None:

@@ -17,6 +17,10 @@ from langchain_hindsight.settings import OutboxSettings
 BUSY_TIMEOUT_MS = 800
 """How long SQLite waits for another process's transaction."""
 
+_CONNECT_TIMEOUT = 3
+"""How long a PostgreSQL may take to answer a new connection, in seconds: the option of libpq's that
+``outbox.url`` may give too. Without one the driver waits for minutes."""
+
 READS = "hindsight_reads"
 """The execution option of a connection that only reads, and so takes no lock of SQLite's."""
 
@@ -89,7 +93,8 @@ def _sqlite(url: URL, settings: OutboxSettings) -> Engine:
 
 
 def _postgresql(url: URL) -> Engine:
-    return create_engine(url, pool_size=2, max_overflow=0, pool_pre_ping=True)
+    given = {} if "connect_timeout" in url.query else {"connect_timeout": _CONNECT_TIMEOUT}
+    return create_engine(url, pool_size=2, max_overflow=0, pool_pre_ping=True, connect_args=given)
 
 
 def make_private(path: Path) -> None:

@@ -6,6 +6,7 @@ import contextlib
 import socket
 import struct
 import threading
+import time
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
@@ -16,7 +17,8 @@ class Relay:
     """Passes TCP on to a server; ``fault`` says what it does instead with what comes next.
 
     ``"reset"`` breaks a connection before the request is passed on, ``"swallow"`` passes the
-    request on and breaks the connection before the answer.
+    request on and breaks the connection before the answer, ``"stall"`` holds what contains
+    ``stalls_on`` back until there is another fault or none.
     """
 
     def __init__(self, upstream: str) -> None:
@@ -26,6 +28,7 @@ class Relay:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
         self.fault: str | None = None
+        self.stalls_on = b""
         self.faults = 0
 
     def serve(self) -> None:
@@ -52,6 +55,8 @@ class Relay:
                     if self.fault == "reset":
                         self._break(client)
                         break
+                    if self.fault == "stall" and self.stalls_on in data:
+                        self._hold()
                     server.sendall(data)
             with contextlib.suppress(OSError):
                 server.shutdown(socket.SHUT_RDWR)
@@ -64,6 +69,11 @@ class Relay:
                     self._break(client)
                     return
                 client.sendall(data)
+
+    def _hold(self) -> None:
+        self.faults += 1
+        while self.fault == "stall":
+            time.sleep(0.02)
 
     def _break(self, client: socket.socket) -> None:
         self.faults += 1

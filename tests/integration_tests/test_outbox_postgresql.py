@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -15,13 +16,16 @@ from contextlib import aclosing
 from threading import Barrier
 
 import pytest
+from faulty_network import hanging
 from hindsight_client import Hindsight
 from langchain_core.messages import AIMessage, HumanMessage
 from postgres_outbox import new_database, running_postgres
-from sqlalchemy import create_engine, text
+from relay import relaying
+from sqlalchemy import create_engine, make_url, text
 
 from langchain_hindsight.banks import ProjectBank
 from langchain_hindsight.gateway import Gateway
+from langchain_hindsight.outbox import database, engine
 from langchain_hindsight.retain import Retainer
 from langchain_hindsight.settings import HindsightSettings, OutboxSettings
 
@@ -253,5 +257,71 @@ def test_a_database_that_is_away_leaves_the_turn_in_memory_and_says_so(
     assert not retainer.flush(200).timed_out
     assert len(texts(hindsight_url, bank.bank_id)) == 2
     retainer.stop(0)
+    gateway.loop.run(gateway.aclose())
+    gateway.loop.close()
+
+
+@pytest.mark.parametrize("stalls_on", [b"", b"COMMIT"], ids=["statement", "commit"])
+def test_a_database_that_stops_answering_costs_one_turn_its_time_out(
+    hindsight_url, outbox, bank, monkeypatch, stalls_on
+):
+    """What was under way comes to it late, and is in memory by then: it is stored once."""
+    monkeypatch.setattr(database, "_ANSWER_TIMEOUT", 1.0)
+    monkeypatch.setattr(database, "_REST", 2.0)
+    address = make_url(outbox)
+    gateway = Gateway(hindsight_url, lambda: None, 30.0)
+    with relaying(f"http://{address.host}:{address.port}") as relay:
+        between = address.set(host="127.0.0.1", port=int(relay.url.rpartition(":")[2]))
+        url = between.render_as_string(hide_password=False)
+        retainer = Retainer(gateway, HindsightSettings(outbox=OutboxSettings(url=url)))
+        retainer._wake = lambda *_, **__: None
+        retainer.retain_transcript(bank, talk(0, 2), thread_id="t")
+        relay.stalls_on, relay.fault = stalls_on, "stall"
+        taken = []
+        for messages in (talk(0, 4), talk(0, 6), [*talk(0, 6), *talk(1, 2)]):
+            started = time.monotonic()
+            receipt = retainer.retain_transcript(bank, messages, thread_id="t")
+            taken.append(time.monotonic() - started)
+            assert (receipt.status, receipt.items) == ("queued", 2)
+            assert "not durable: the database did not answer within 1 s" in receipt.reason
+        assert relay.faults
+        assert max(taken) < 2.5
+        assert max(taken[1:]) < 0.5
+        relay.fault = None
+        time.sleep(max(taken) * 2)
+        receipt = retainer.retain_transcript(
+            bank, [*talk(0, 6), *talk(1, 2), *talk(2, 2)], thread_id="t"
+        )
+        assert (receipt.status, receipt.items, receipt.reason) == ("queued", 2, None)
+        del retainer._wake
+        assert not retainer.flush(200).timed_out
+        said = [*talk(0, 6), *talk(1, 2), *talk(2, 2)]
+        found = texts(hindsight_url, bank.bank_id)
+        assert sorted(one.partition(": ")[2] for one in found) == sorted(one.text for one in said)
+        retainer.stop(0)
+    gateway.loop.run(gateway.aclose())
+    gateway.loop.close()
+
+
+def test_a_database_that_takes_connections_and_answers_none_costs_one_turn_its_time_out(
+    hindsight_url, bank, monkeypatch
+):
+    monkeypatch.setattr(engine, "_CONNECT_TIMEOUT", 2)
+    gateway = Gateway(hindsight_url, lambda: None, 30.0)
+    with hanging() as there:
+        port = there.rpartition(":")[2]
+        url = f"postgresql+psycopg://nobody:a-secret@127.0.0.1:{port}/nothing"
+        retainer = Retainer(gateway, HindsightSettings(outbox=OutboxSettings(url=url)))
+        taken = []
+        for length in (2, 4, 6):
+            started = time.monotonic()
+            receipt = retainer.retain_transcript(bank, talk(0, length), thread_id="t")
+            taken.append(time.monotonic() - started)
+            assert (receipt.status, receipt.items) == ("queued", 2)
+        assert taken[0] < 4
+        assert max(taken[1:]) < 0.5
+        assert not retainer.flush(200).timed_out
+        assert len(texts(hindsight_url, bank.bank_id)) == 6
+        retainer.stop(0)
     gateway.loop.run(gateway.aclose())
     gateway.loop.close()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sqlite3
 import time
 import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from scripted_server import ScriptedServer
+from scripted_server import ScriptedServer, failure
 from sqlalchemy import insert
 from test_delivery import BANK, turn
 from test_outbox_store import SERVER, open_store, payload
@@ -31,6 +33,39 @@ def server():
     scripted = ScriptedServer()
     yield scripted
     scripted.loop.close()
+
+
+@pytest.fixture
+def broken(server, tmp_path):
+    """A memory whose outbox file cannot be written any more."""
+    url = f"sqlite:///{(tmp_path / 'outbox.db').as_posix()}"
+    retainer = Retainer(server, HindsightSettings(outbox=OutboxSettings(url=url)))
+    retainer.retain_transcript(BANK, turn("a"), thread_id="t")
+    assert not retainer.flush(30).timed_out
+    retainer._on_disk().store._database.run(read_only_file)
+    yield retainer
+    retainer.stop(0)
+
+
+def test_what_was_neither_on_disk_nor_delivered_is_said_to_be_lost_at_the_end(
+    server, broken, caplog
+):
+    server.poison = ("poison",)
+    broken.retain_transcript(BANK, turn("poison"), thread_id="u")
+    assert broken.flush(30).dead == 1
+    server.retains.extend([failure("unreachable")] * 50)
+    broken.retain_transcript(BANK, turn("b", "c"), thread_id="v")
+    broken.flush(0.2)
+    broken.stop(0)
+    assert "3 entries that could not be written to disk" in caplog.text
+    assert "(1 of them were dead letters)" in caplog.text
+
+
+def test_nothing_is_said_to_be_lost_where_memory_delivered_all(broken, caplog):
+    broken.retain_transcript(BANK, turn("b"), thread_id="u")
+    assert not broken.flush(30).timed_out
+    broken.stop(0)
+    assert "lost" not in caplog.text.replace("is lost if this process ends", "")
 
 
 @pytest.mark.parametrize(
@@ -58,6 +93,36 @@ def test_a_disk_that_takes_nothing_lets_the_reply_out_and_the_loss_is_said_every
     assert "cannot be written" in caplog.text
     retainer.flush(30)
     assert f"assistant: {long}" in server.contents()
+    retainer.stop(0)
+
+
+def test_a_disk_that_keeps_everybody_waiting_is_left_alone_after_one_turn(server, tmp_path):
+    """Whether the file is open before or not: SQLite waits for its whole time-out each time."""
+    path = tmp_path / "outbox.db"
+    url = f"sqlite:///{path.as_posix()}"
+    retainer = Retainer(server, HindsightSettings(outbox=OutboxSettings(url=url)))
+    retainer.retain_transcript(BANK, turn("a"), thread_id="before")
+    assert not retainer.flush(30).timed_out
+    retainer._disk.store.close()
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("PRAGMA locking_mode = EXCLUSIVE")
+    other.execute("BEGIN EXCLUSIVE")
+    other.execute("DELETE FROM hindsight_outbox_entries WHERE 0")
+    assert retainer.retain_transcript(BANK, turn("b"), thread_id="first").status == "queued"
+    started = time.monotonic()
+    with ThreadPoolExecutor(4) as pool:
+        receipts = [
+            pool.submit(retainer.retain_transcript, BANK, turn(text), thread_id=text)
+            for text in "cdef"
+        ]
+        assert {one.result().status for one in receipts} == {"queued"}
+    assert "not durable" in receipts[0].result().reason
+    assert not retainer.status().durable
+    assert time.monotonic() - started < 0.8, "the time-out of one access"
+    other.execute("ROLLBACK")
+    other.close()
+    retainer.flush(30)
+    assert sorted(one[-1] for one in server.contents()) == list("abcdef")
     retainer.stop(0)
 
 

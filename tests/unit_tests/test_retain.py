@@ -420,7 +420,7 @@ def shortly_busy(monkeypatch):
     from langchain_hindsight.outbox import database, engine
 
     monkeypatch.setattr(engine, "BUSY_TIMEOUT_MS", 50)
-    monkeypatch.setattr(database, "_BREATHER", 0.0)
+    monkeypatch.setattr(database, "_REST", 0.0)
 
 
 @pytest.mark.usefixtures("shortly_busy")
