@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import NAMESPACE_URL, uuid5
@@ -76,6 +76,8 @@ class Findings:
     run that ended before they were written down, and what another outbox has settled."""
     left_out: int = 0
     """How many messages are left out of which nobody can say whether they are new."""
+    elsewhere: Mapping[str, Collection[str]] = field(default_factory=dict)
+    """The documents that the words of fresh messages have in another outbox, by fingerprint."""
 
     @property
     def is_nothing(self) -> bool:
@@ -128,11 +130,13 @@ def narrowed(
     known = [one for one in found.news.fresh if one not in new]
     marks = thread.marks_at(transcript, known, (WITHHELD,))
     fresh = tuple(one for one in found.news.fresh if one in new or one in marks)
+    said = {line.fingerprint for one in fresh if (line := transcript.line(one))}
     return replace(
         found,
         news=replace(found.news, fresh=fresh),
         hidden=found.hidden | there.hidden,
         marks={**found.marks, **there.marks, **marks},
+        elsewhere=thread.documents(said),
     )
 
 
@@ -184,6 +188,8 @@ class Writing:
     edits: list[tuple[Edit, Draft]]
     marks: Mapping[int, Mark] = field(default_factory=dict)
     """How fresh ones stand that do not wait, by position."""
+    elsewhere: Mapping[str, Collection[str]] = field(default_factory=dict)
+    """The documents that their words have in another outbox, by fingerprint."""
 
     @classmethod
     def of(cls, scope: Scope, found: Findings, draft: Drafting) -> Writing:
@@ -196,7 +202,7 @@ class Writing:
         texts = {one.index: one for one in again}
         # One that says nothing any more has no text, and leaves the document that it was in.
         edits = [(edit, texts[index]) for edit, index in found.edits if index in texts]
-        return cls(scope, found.thread, found.news, fresh, edits, found.marks)
+        return cls(scope, found.thread, found.news, fresh, edits, found.marks, found.elsewhere)
 
     @property
     def count(self) -> int:
@@ -339,10 +345,9 @@ def _rows(connection: Connection, work: Writing, claim: _Claim) -> list[dict[str
         is_named = one.message_id not in ids and one.index not in work.news.unnamed
         name = one.message_id if is_named else None
         if name is None:
-            if one.fingerprint not in seen and not claim.last_seq:
-                seen[one.fingerprint] = 0
-            elif one.fingerprint not in seen:
-                seen[one.fingerprint] = _occurrences(connection, claim.thread, one.fingerprint)
+            if one.fingerprint not in seen:
+                elsewhere = work.elsewhere.get(one.fingerprint, ())
+                seen[one.fingerprint] = _occurrences(connection, claim, one.fingerprint, elsewhere)
             key = f"{one.fingerprint}#{seen[one.fingerprint]}"
             seen[one.fingerprint] += 1
         else:
@@ -425,8 +430,14 @@ def _key(made: CursorResult[Any]) -> int:
     return int(made.inserted_primary_key[0])
 
 
-def _occurrences(connection: Connection, thread: int, fingerprint: str) -> int:
-    query = select(func.count()).where(
-        entries.c.thread == thread, entries.c.fingerprint == fingerprint
-    )
-    return int(connection.execute(query).scalar_one())
+def _occurrences(
+    connection: Connection, claim: _Claim, fingerprint: str, elsewhere: Collection[str]
+) -> int:
+    """How often the words of a message are known, here or in another outbox."""
+    if not claim.last_seq:
+        return len(elsewhere)
+    known = (entries.c.thread == claim.thread, entries.c.fingerprint == fingerprint)
+    if not elsewhere:
+        return int(connection.execute(select(func.count()).where(*known)).scalar_one())
+    here = connection.execute(select(entries.c.document).where(*known)).scalars()
+    return len({*here, *elsewhere})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Collection, Container, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from uuid import uuid4
@@ -52,6 +52,11 @@ _AFTER = (
 )
 
 _HAS = select(entries.c.fingerprint).where(
+    entries.c.thread == bindparam("thread"),
+    entries.c.fingerprint.in_(bindparam("prints", expanding=True)),
+)
+
+_DOCUMENTS = select(entries.c.fingerprint, entries.c.document).where(
     entries.c.thread == bindparam("thread"),
     entries.c.fingerprint.in_(bindparam("prints", expanding=True)),
 )
@@ -172,6 +177,16 @@ class KnownThread:
             found = self.connection.execute(_HAS, {"thread": self.id, "prints": chunk})
             known.update(found.scalars())
         return known
+
+    def documents(self, fingerprints: Collection[str]) -> dict[str, set[str]]:
+        """The documents of the messages of some fingerprints, by those."""
+        asked = list(fingerprints)
+        found: dict[str, set[str]] = {}
+        for start in range(0, len(asked), 500):
+            values = {"thread": self.id, "prints": asked[start : start + 500]}
+            for fingerprint, document in self.connection.execute(_DOCUMENTS, values):
+                found.setdefault(fingerprint, set()).add(document)
+        return found
 
     def withheld(self, seqs: Sequence[int]) -> set[int]:
         """Those of the messages that nothing may keep."""

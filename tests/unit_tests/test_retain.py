@@ -20,7 +20,7 @@ from langchain_hindsight import retain as retain_module
 from langchain_hindsight.banks import LifeBank, ProjectBank
 from langchain_hindsight.errors import ConfigurationError, HindsightError
 from langchain_hindsight.gateway import OperationStatus
-from langchain_hindsight.outbox import enqueue
+from langchain_hindsight.outbox import enqueue, leases
 from langchain_hindsight.outbox import store as store_module
 from langchain_hindsight.outbox.database import Database
 from langchain_hindsight.outbox.scope import Draft, Scope
@@ -415,6 +415,27 @@ def locked(path):
         other.close()
 
 
+AWAY = OperationalError("SELECT 1", {}, ConnectionError("the server is away"))
+
+
+@contextlib.contextmanager
+def unreadable(monkeypatch, *, but_reads=False):
+    """The outbox on disk can be neither written nor read, as when a PostgreSQL server is away.
+
+    Or it can be read and not written, as when a disk is full.
+    """
+    run = Database.run
+
+    def run_in_memory(self, work, *, reads=False):
+        if self.place.startswith("sqlite:///") and not (reads and but_reads):
+            raise AWAY
+        return run(self, work, reads=reads)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Database, "run", run_in_memory)
+        yield
+
+
 @pytest.fixture
 def shortly_busy(monkeypatch):
     from langchain_hindsight.outbox import database, engine
@@ -488,23 +509,33 @@ class TestTheDiskCannotBeWritten:
         told = " ".join(server.stored.values())
         assert [told.count(f": {letter}") for letter in "abcdef"] == [1] * 6
 
-
-AWAY = OperationalError("SELECT 1", {}, ConnectionError("the server is away"))
-
-
-@contextlib.contextmanager
-def unreadable(monkeypatch):
-    """The outbox on disk can be neither written nor read, as when a PostgreSQL server is away."""
-    run = Database.run
-
-    def run_in_memory(self, work, *, reads=False):
-        if self.place.startswith("sqlite:///"):
-            raise AWAY
-        return run(self, work, reads=reads)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Database, "run", run_in_memory)
-        yield
+    @pytest.mark.parametrize("unit", ["message", "turn"])
+    @pytest.mark.parametrize("restarts", [False, True])
+    @pytest.mark.parametrize("outage", ["0101", "0110", "1011", "0011"])
+    def test_the_same_words_without_ids_are_said_as_often_as_they_were(
+        self, open_retainer, server, monkeypatch, outage, restarts, unit
+    ):
+        """Also by a process that begins after an outage, which nobody told what went out."""
+        monkeypatch.setattr(leases, "LEASE", 1.0)  # which nobody gives back during an outage
+        messages = []
+        retainer = open_retainer(unit=unit)
+        for number, is_away in enumerate(outage):
+            answer = f"answer {number}" if unit == "turn" else "done"
+            messages += [HumanMessage("go on"), AIMessage(answer)]
+            away = unreadable(monkeypatch, but_reads=True)
+            with away if is_away == "1" else contextlib.nullcontext():
+                assert retainer.retain_transcript(BANK, messages, thread_id="t").items == 2
+                retainer.flush(10)
+        if restarts:
+            retainer.stop(10)
+            retainer = open_retainer(unit=unit)
+            retainer.retain_transcript(BANK, messages, thread_id="t")
+        retainer.flush(10)
+        said = " ".join(server.stored.values())
+        assert said.count("user: go on") == 4
+        assert said.count("assistant: ") == 4
+        assert len(server.stored) == (4 if unit == "turn" else 8)
+        assert all(f"answer {number}" in said for number in range(4) if unit == "turn")
 
 
 @pytest.mark.usefixtures("shortly_busy")
