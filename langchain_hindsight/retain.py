@@ -281,7 +281,7 @@ class Retainer:
             return RetainReceipt("skipped", "the text is blank", bank.bank_id)
         payload = _note(bank, text, self._settings)
         started = time.time()
-        name = None if call is None else json.dumps([*call, json.loads(payload)["content"]])
+        name = uuid4().hex if call is None else json.dumps([*call, json.loads(payload)["content"]])
         written = self._write(
             bank.bank_id,
             lambda store, _: store.add_note(_scope(self._address(), bank), payload, name),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
 import threading
 import time
@@ -38,7 +39,9 @@ _LONG = BUSY_TIMEOUT_MS / 2000
 _REST = 6.0
 """For how many times as long as it took, so that few turns pay for it."""
 _ANSWER_TIMEOUT = 5.0
-"""How long a server may take over a statement or all of a transaction, in seconds."""
+"""How long a server may take over a transaction, in seconds."""
+_ANSWER_TIMEOUT_EACH = 0.02
+"""How much longer for each of the rows or messages that it is about."""
 _CLOSE_WAIT = 0.1
 _SHORTLY = 0.02
 _OVERTAKEN = {"40001", "40P01"}
@@ -148,11 +151,17 @@ class Database:
             if opened is not None:
                 opened.dispose()
 
-    def run(self, work: Callable[[Connection], T], *, reads: bool = False) -> T:
+    def run(self, work: Callable[[Connection], T], *, reads: bool = False, size: float = 0) -> T:
         """One transaction; run again where another process was in the way, or the file damaged.
 
         A database that is locked, or does not answer, is waited for once, and then left alone for a
         while: a turn does not pay for it again and again.
+
+        Args:
+            work: What is done.
+            reads: Whether it changes nothing.
+            size: How many rows or messages it is about, which a server has more time for; infinite
+                for what no turn waits for.
 
         Raises:
             SQLAlchemyError: If the database fails.
@@ -161,7 +170,7 @@ class Database:
         with self._lock:
             if not reads:
                 self._find_again()
-            with self._keeping_few_waiting(reads=reads), self._watching():
+            with self._keeping_few_waiting(reads=reads), self._watching(size):
                 for attempt in range(_TRIES):
                     started = time.monotonic()
                     try:
@@ -196,10 +205,11 @@ class Database:
                     self._rests[True] = rest
             raise
 
-    def _watching(self) -> contextlib.AbstractContextManager[None]:
-        if self._url.get_backend_name() == "sqlite":  # which has a time-out of its own
+    def _watching(self, size: float) -> contextlib.AbstractContextManager[None]:
+        # SQLite has a time-out of its own.
+        if self._url.get_backend_name() == "sqlite" or size == math.inf:
             return contextlib.nullcontext()
-        return Watchdog(_ANSWER_TIMEOUT, self._open_ones).watching()
+        return Watchdog(self._open_ones).watching(_ANSWER_TIMEOUT + _ANSWER_TIMEOUT_EACH * size)
 
     def _open_ones(self) -> tuple[Connection, ...]:
         return tuple(one for one in (self._reader, self._writer) if one is not None)

@@ -17,9 +17,11 @@ from langchain_hindsight.settings import OutboxSettings
 BUSY_TIMEOUT_MS = 800
 """How long SQLite waits for another process's transaction."""
 
-_CONNECT_TIMEOUT = 3
-"""How long a PostgreSQL may take to answer a new connection, in seconds: the option of libpq's that
-``outbox.url`` may give too. Without one the driver waits for minutes."""
+_OF_LIBPQ = ("psycopg", "psycopg2")
+_PATIENCE = {"connect_timeout": 3, "keepalives_idle": 30}
+"""Options of libpq's, in seconds, which ``outbox.url`` may give too: how long a PostgreSQL may take
+to answer a new connection, where the driver waits for minutes, and after how long one that is idle
+is kept alive, so that no router forgets it."""
 
 READS = "hindsight_reads"
 """The execution option of a connection that only reads, and so takes no lock of SQLite's."""
@@ -93,7 +95,9 @@ def _sqlite(url: URL, settings: OutboxSettings) -> Engine:
 
 
 def _postgresql(url: URL) -> Engine:
-    given = {} if "connect_timeout" in url.query else {"connect_timeout": _CONNECT_TIMEOUT}
+    given: dict[str, Any] = {}
+    if str(url.get_dialect().driver) in _OF_LIBPQ:
+        given = {name: value for name, value in _PATIENCE.items() if name not in url.query}
     return create_engine(url, pool_size=2, max_overflow=0, pool_pre_ping=True, connect_args=given)
 
 

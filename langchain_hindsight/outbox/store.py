@@ -9,6 +9,7 @@ a step does is in the module named after it: `enqueue`, `leases`, `requests`, `s
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
 import time
 from collections.abc import Callable, Collection, Sequence
@@ -138,7 +139,7 @@ class Store:
                         narrow=narrow,
                         keep=keep,
                     )
-                    written, count = self._database.run(work)
+                    written, count = self._database.run(work, size=len(transcript))
             except enqueue.OvertakenError:
                 continue
             if count:
@@ -162,9 +163,9 @@ class Store:
             return None, 0
         work = enqueue.Writing.of(scope, found, draft)
         self._recent.put(scope, None)
-        return self._database.run(
-            partial(enqueue.write, work=work, caps=self._settings)
-        ), work.count
+        write = partial(enqueue.write, work=work, caps=self._settings)
+        rows = len(work.fresh) + len(work.edits)
+        return self._database.run(write, size=rows), work.count
 
     def _found(self, scope: Scope, transcript: Transcript, *, keep: bool) -> enqueue.Findings:
         """What is new: told from what was written last where that is enough, else read."""
@@ -173,7 +174,9 @@ class Store:
         if news is not None:
             return enqueue.Findings(news, recent)
         return self._database.run(
-            lambda c: enqueue.find_news(c, scope, transcript, keep=keep), reads=True
+            lambda c: enqueue.find_news(c, scope, transcript, keep=keep),
+            reads=True,
+            size=len(transcript),
         )
 
     def without_known(
@@ -188,7 +191,9 @@ class Store:
         if self._database.is_open:
             with contextlib.suppress(exc.SQLAlchemyError, OSError):
                 return self._database.run(
-                    lambda c: enqueue.narrowed(c, scope, transcript, found, keep=keep), reads=True
+                    lambda c: enqueue.narrowed(c, scope, transcript, found, keep=keep),
+                    reads=True,
+                    size=len(transcript),
                 )
         return enqueue.newest_turn(transcript, found) if keep else found
 
@@ -222,7 +227,7 @@ class Store:
             keep=True,
         )
         with contextlib.suppress(enqueue.OvertakenError):  # another process knows better
-            self._database.run(work)
+            self._database.run(work, size=len(transcript))
 
     def add_note(self, scope: Scope, payload: str, name: str | None = None) -> str:
         """Write down one explicit note, or find the one of that name.
@@ -382,12 +387,14 @@ class Store:
         Raises:
             HindsightError: If another process is delivering them at this moment.
         """
-        return self._database.run(lambda c: readdress.readdress(c, source, target, self.owner))
+        return self._database.run(
+            lambda c: readdress.readdress(c, source, target, self.owner), size=math.inf
+        )
 
     def prune(self) -> None:
         """Forget records of requests that are older than is asked for."""
         before = time.time() - self._settings.keep_receipts
-        self._database.run(lambda c: settle.prune(c, before))
+        self._database.run(lambda c: settle.prune(c, before), size=math.inf)
 
     def left(self, server: str, since: float) -> int:
         """How many entries a flush waits for: not those of banks that are paused since it began."""
@@ -423,8 +430,8 @@ class Store:
 
     def retry(self, ids: Sequence[int] | None = None) -> int:
         """Let dead letters wait for delivery again; all of them, or some and their documents."""
-        return self._database.run(lambda c: dead_letters.retry(c, ids))
+        return self._database.run(lambda c: dead_letters.retry(c, ids), size=math.inf)
 
     def drop(self, ids: Sequence[int] | None = None) -> int:
         """Give up dead letters; that they were seen is remembered."""
-        return self._database.run(lambda c: dead_letters.drop(c, ids))
+        return self._database.run(lambda c: dead_letters.drop(c, ids), size=math.inf)

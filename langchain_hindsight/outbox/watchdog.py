@@ -15,18 +15,19 @@ class Watchdog:
     """Breaks connections under whoever waits for an answer on them for too long.
 
     Args:
-        seconds: How long one may wait.
         connections: The connections to break.
     """
 
-    def __init__(self, seconds: float, connections: Callable[[], tuple[Connection, ...]]) -> None:
+    def __init__(self, connections: Callable[[], tuple[Connection, ...]]) -> None:
         """Watch nothing yet."""
-        self._seconds = seconds
         self._connections = connections
 
     @contextlib.contextmanager
-    def watching(self) -> Iterator[None]:
+    def watching(self, seconds: float) -> Iterator[None]:
         """Watch what the block does.
+
+        Args:
+            seconds: How long it may take.
 
         Raises:
             TimeoutError: If it took too long, and failed when its connection broke.
@@ -38,7 +39,7 @@ class Watchdog:
             for connection in self._connections():
                 _break(connection)
 
-        timer = threading.Timer(self._seconds, break_them)
+        timer = threading.Timer(seconds, break_them)
         timer.daemon = True
         with contextlib.suppress(RuntimeError):  # the interpreter is ending and starts no thread
             timer.start()
@@ -46,7 +47,7 @@ class Watchdog:
             yield
         except Exception as error:
             if broke.is_set():
-                msg = f"the database did not answer within {self._seconds:g} s"
+                msg = f"the database did not answer within {seconds:g} s"
                 raise TimeoutError(msg) from error
             raise
         finally:
@@ -55,6 +56,8 @@ class Watchdog:
 
 def _break(connection: Connection) -> None:
     """Shut a connection's socket, which wakes whoever waits on it; its owner closes it."""
+    if connection.invalidated:  # to ask it for its socket would connect it anew
+        return
     with contextlib.suppress(Exception):  # it is closed, or closes at this moment
         opened: Any = connection.connection.driver_connection
         shared = socket.socket(fileno=opened.fileno())

@@ -426,10 +426,10 @@ def unreadable(monkeypatch, *, but_reads=False):
     """
     run = Database.run
 
-    def run_in_memory(self, work, *, reads=False):
+    def run_in_memory(self, work, *, reads=False, **options):
         if self.place.startswith("sqlite:///") and not (reads and but_reads):
             raise AWAY
-        return run(self, work, reads=reads)
+        return run(self, work, reads=reads, **options)
 
     with monkeypatch.context() as patched:
         patched.setattr(Database, "run", run_in_memory)
