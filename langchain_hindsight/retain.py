@@ -170,9 +170,12 @@ class Retainer:
                 return RetainReceipt("skipped", "there is nothing to keep", bank.bank_id)
             scope = _scope(self._address(), bank, thread)
             drafts = _Drafts(transcript, bank, thread, self._settings, keep=keep, shown=self._shown)
+            earlier = 0
             if self._memory is not None and store is not self._memory.store:
-                store.learn(scope, transcript, drafts.at, self._memory.store)
+                memory = self._memory.store
+                earlier = store.learn(scope, transcript, drafts.at, memory, keep=keep)
             new, left_out = _retained(store, beside, scope, transcript, drafts.at, keep=keep)
+            new += earlier
             unsure = f"{left_out} earlier messages {_LEFT_OUT}" if left_out else None
             if not keep:
                 nothing = "the memory mode of this run keeps nothing"

@@ -27,7 +27,16 @@ from langchain_hindsight.outbox.ledger import News, whats_new
 from langchain_hindsight.outbox.prepared import Prepared
 from langchain_hindsight.outbox.recent import RecentThread, newest
 from langchain_hindsight.outbox.room import Room, take_room
-from langchain_hindsight.outbox.schema import DELIVERED, WAITING, WITHHELD, entries, lanes, threads
+from langchain_hindsight.outbox.schema import (
+    BATCHED,
+    DEAD,
+    DELIVERED,
+    WAITING,
+    WITHHELD,
+    entries,
+    lanes,
+    threads,
+)
 from langchain_hindsight.outbox.scope import Draft, Scope
 from langchain_hindsight.settings import OutboxSettings
 from langchain_hindsight.transcript import Transcript
@@ -49,6 +58,9 @@ _CLAIM_THREAD = Prepared(
     )
 )
 
+
+_STATES = (WITHHELD, DELIVERED, WAITING, BATCHED, DEAD)
+"""Those of a message, in the order in which they count where it stands as several."""
 
 _WRITTEN = (
     *("lane", "thread", "seq", "parent", "message_id", "fingerprint", "speech", "starts_turn"),
@@ -111,7 +123,13 @@ Narrowing = Callable[[Findings], Findings]
 
 
 def narrowed(
-    connection: Connection, scope: Scope, transcript: Transcript, found: Findings, *, keep: bool
+    connection: Connection,
+    scope: Scope,
+    transcript: Transcript,
+    found: Findings,
+    *,
+    keep: bool,
+    is_whole: bool,
 ) -> Findings:
     """What is new in one outbox without what another knows, such as the one in memory.
 
@@ -121,6 +139,8 @@ def narrowed(
         transcript: The conversation.
         found: What is new in the one.
         keep: Whether it is to be kept.
+        is_whole: Whether the other knows conversations from their beginnings. One that does not may
+            hold what came after messages that it never saw, which are not known by their place.
     """
     thread = KnownThread.find(connection, scope)
     if thread is None:
@@ -128,8 +148,10 @@ def narrowed(
     there = find_news(connection, scope, transcript, keep=keep)
     new = {*there.news.fresh, *(index for index, _ in there.news.edited)}
     known = [one for one in found.news.fresh if one not in new]
-    marks = thread.marks_at(transcript, known, (WITHHELD,))
-    fresh = tuple(one for one in found.news.fresh if one in new or one in marks)
+    standing = thread.marks_at(transcript, known, _STATES)
+    marks = {index: mark for index, mark in standing.items() if mark.state == WITHHELD}
+    unseen = set() if is_whole else {index for index in known if index not in standing}
+    fresh = tuple(one for one in found.news.fresh if one in new or one in marks or one in unseen)
     said = {line.fingerprint for one in fresh if (line := transcript.line(one))}
     return replace(
         found,
@@ -157,24 +179,35 @@ def newest_turn(transcript: Transcript, found: Findings) -> Findings:
 
 
 def settled(
-    connection: Connection, scope: Scope, transcript: Transcript, found: Findings
+    connection: Connection, scope: Scope, transcript: Transcript, found: Findings, *, keep: bool
 ) -> Findings:
     """Of what is new in one outbox, what another has delivered or withheld, as known there.
+
+    What was said before that and the other never saw, since it was left out, comes with it where it
+    is to be kept: once the later is known, its place would make it known too.
 
     Args:
         connection: The other's, such as that of the one in memory.
         scope: Whose conversation it is.
         transcript: The conversation.
         found: What is new in the one.
+        keep: Whether it is to be kept.
     """
     thread = KnownThread.find(connection, scope)
     if thread is None:
         return Findings(News())
     unknown = set(find_news(connection, scope, transcript, keep=True).news.fresh)
-    known = [one for one in found.news.fresh if one not in unknown]
-    marks = thread.marks_at(transcript, known, (WITHHELD, DELIVERED))
-    news = replace(found.news, fresh=tuple(one for one in known if one in marks), edited=())
-    return replace(found, news=news, edits=(), marks=marks)
+    standing = thread.marks_at(transcript, found.news.fresh, _STATES)
+    marks = {
+        index: mark
+        for index, mark in standing.items()
+        if index not in unknown and mark.state in {WITHHELD, DELIVERED}
+    }
+    last = max(marks, default=-1)
+    left_out = {one for one in found.news.fresh if keep and one < last and one not in standing}
+    fresh = tuple(one for one in found.news.fresh if one in marks or one in left_out)
+    news = replace(found.news, fresh=fresh, edited=())
+    return replace(found, news=news, edits=(), marks={**found.marks, **marks})
 
 
 @dataclass(frozen=True, slots=True)

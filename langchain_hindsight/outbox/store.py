@@ -66,6 +66,7 @@ class Store:
     ) -> None:
         """Check where the outbox is; open nothing."""
         self._settings = settings
+        self._stands_in = url is not None
         self._database = Database(
             settings if url is None else settings.model_copy(update={"url": url}), lock
         )
@@ -191,31 +192,45 @@ class Store:
         if self._database.is_open:
             with contextlib.suppress(exc.SQLAlchemyError, OSError):
                 return self._database.run(
-                    lambda c: enqueue.narrowed(c, scope, transcript, found, keep=keep),
+                    lambda c: enqueue.narrowed(
+                        c, scope, transcript, found, keep=keep, is_whole=not self._stands_in
+                    ),
                     reads=True,
                     size=len(transcript),
                 )
         return enqueue.newest_turn(transcript, found) if keep else found
 
     def learn(
-        self, scope: Scope, transcript: Transcript, draft: enqueue.Drafting, memory: Store
-    ) -> None:
+        self,
+        scope: Scope,
+        transcript: Transcript,
+        draft: enqueue.Drafting,
+        memory: Store,
+        *,
+        keep: bool,
+    ) -> int:
         """Write down as known what memory delivered or withheld of a conversation meanwhile.
+
+        With it goes what was left out before it, which is still to be delivered.
 
         Args:
             scope: Whose conversation it is.
             transcript: The conversation, or its new part.
             draft: As for `retain`.
             memory: The outbox that stood in for this one.
+            keep: Whether what was left out is kept.
+
+        Returns:
+            How many messages had been left out.
         """
 
         def settled(found: enqueue.Findings) -> enqueue.Findings:
             return memory._database.run(
-                lambda c: enqueue.settled(c, scope, transcript, found), reads=True
+                lambda c: enqueue.settled(c, scope, transcript, found, keep=keep), reads=True
             )
 
         if settled(self._found(scope, transcript, keep=True)).is_nothing:
-            return
+            return 0
         self._recent.put(scope, None)
         work = partial(
             enqueue.find_and_write,
@@ -227,7 +242,8 @@ class Store:
             keep=True,
         )
         with contextlib.suppress(enqueue.OvertakenError):  # another process knows better
-            self._database.run(work, size=len(transcript))
+            return self._database.run(work, size=len(transcript))[1]
+        return 0
 
     def add_note(self, scope: Scope, payload: str, name: str | None = None) -> str:
         """Write down one explicit note, or find the one of that name.

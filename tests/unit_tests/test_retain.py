@@ -578,6 +578,48 @@ class TestTheDiskCannotBeRead:
         retainer.flush(10)
         assert Counter(item["content"][-1] for item in sent_items(server)) == Counter("rabcdef")
 
+    @pytest.mark.parametrize("is_away", [False, True], ids=["delivered", "waiting"])
+    @pytest.mark.parametrize("has_ids", [False, True])
+    def test_what_was_left_out_is_kept_also_once_what_came_after_it_is_known(
+        self, open_retainer, server, monkeypatch, has_ids, is_away
+    ):
+        messages = turn(*"abcdefgh")
+        for one in messages:
+            one.id = one.id if has_ids else None
+        retainer = open_retainer()
+        retainer.retain_transcript(BANK, messages[:2], thread_id="t")
+        retainer.flush(10)
+        with unreadable(monkeypatch):
+            if is_away:
+                server.retains.extend([failure("unreachable")] * 2)
+            receipt = retainer.retain_transcript(BANK, messages[:6], thread_id="t")
+            assert (receipt.items, "4 earlier messages" in receipt.reason) == (2, True)
+            if not is_away:
+                retainer.flush(10)
+        counts = [
+            retainer.retain_transcript(BANK, messages[:length], thread_id="t").items
+            for length in (8, 8)
+        ]
+        assert counts == [4, 0]
+        retainer.flush(20)
+        assert [one[-1] for one in server.contents() if "user" in one] == list("aceg")
+        assert [one[-1] for one in server.contents() if "assistant" in one] == list("bdfh")
+
+    def test_what_was_left_out_stays_so_where_the_next_run_keeps_nothing(
+        self, open_retainer, server, monkeypatch
+    ):
+        messages = [type(one)(one.content) for one in turn(*"abcdefgh")]
+        retainer = open_retainer()
+        retainer.retain_transcript(BANK, messages[:2], thread_id="t")
+        retainer.flush(10)
+        with unreadable(monkeypatch):
+            retainer.retain_transcript(BANK, messages[:6], thread_id="t")
+            retainer.flush(10)
+        retainer.retain_transcript(BANK, messages[:6], thread_id="t", keep=False)
+        retainer.retain_transcript(BANK, messages, thread_id="t")
+        retainer.flush(20)
+        assert sorted(one[-1] for one in server.contents()) == list("abefgh")
+
     def test_where_nobody_speaks_only_the_last_message_is_certain(
         self, open_retainer, server, monkeypatch
     ):
