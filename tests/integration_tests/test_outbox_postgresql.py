@@ -20,7 +20,7 @@ from faulty_network import hanging
 from hindsight_client import Hindsight
 from langchain_core.messages import AIMessage, HumanMessage
 from postgres_outbox import new_database, running_postgres
-from relay import relaying
+from relay import Relay, relaying
 from sqlalchemy import create_engine, make_url, text
 
 from langchain_hindsight.banks import ProjectBank
@@ -261,11 +261,9 @@ def test_a_database_that_is_away_leaves_the_turn_in_memory_and_says_so(
     gateway.loop.close()
 
 
-@pytest.mark.parametrize("stalls_on", [b"", b"COMMIT"], ids=["statement", "commit"])
-def test_a_database_that_stops_answering_costs_one_turn_its_time_out(
-    hindsight_url, outbox, bank, monkeypatch, stalls_on
-):
-    """What was under way comes to it late, and is in memory by then: it is stored once."""
+@pytest.fixture
+def relayed(hindsight_url, outbox, monkeypatch) -> Iterator[tuple[Retainer, Relay]]:
+    """A memory that waits a second for its outbox to answer, and the relay that is between them."""
     monkeypatch.setattr(database, "_ANSWER_TIMEOUT", 1.0)
     monkeypatch.setattr(database, "_ANSWER_TIMEOUT_EACH", 0.0)
     monkeypatch.setattr(database, "_REST", 2.0)
@@ -275,35 +273,63 @@ def test_a_database_that_stops_answering_costs_one_turn_its_time_out(
         between = address.set(host="127.0.0.1", port=int(relay.url.rpartition(":")[2]))
         url = between.render_as_string(hide_password=False)
         retainer = Retainer(gateway, HindsightSettings(outbox=OutboxSettings(url=url)))
-        retainer._wake = lambda *_, **__: None
-        retainer.retain_transcript(bank, talk(0, 2), thread_id="t")
-        relay.stalls_on, relay.fault = stalls_on, "stall"
-        taken = []
-        for messages in (talk(0, 4), talk(0, 6), [*talk(0, 6), *talk(1, 2)]):
-            started = time.monotonic()
-            receipt = retainer.retain_transcript(bank, messages, thread_id="t")
-            taken.append(time.monotonic() - started)
-            assert (receipt.status, receipt.items) == ("queued", 2)
-            assert "not durable: the database did not answer within 1 s" in receipt.reason
-        note = retainer.retain_note(bank, "Written down while it was away.", wait=0.1)
-        assert note.status == "queued"
-        assert relay.faults
-        assert max(taken) < 2.5
-        assert max(taken[1:]) < 0.5
-        relay.fault = None
-        time.sleep(max(taken) * 2)
-        receipt = retainer.retain_transcript(
-            bank, [*talk(0, 6), *talk(1, 2), *talk(2, 2)], thread_id="t"
-        )
-        assert (receipt.status, receipt.items, receipt.reason) == ("queued", 2, None)
-        del retainer._wake
-        assert not retainer.flush(200).timed_out
-        said = [one.text for one in [*talk(0, 6), *talk(1, 2), *talk(2, 2)]]
-        found = [one.rpartition(": ")[2] for one in texts(hindsight_url, bank.bank_id)]
-        assert sorted(found) == sorted([*said, "Written down while it was away."])
+        yield retainer, relay
         retainer.stop(0)
     gateway.loop.run(gateway.aclose())
     gateway.loop.close()
+
+
+@pytest.mark.parametrize("stalls_on", [b"", b"COMMIT"], ids=["statement", "commit"])
+def test_a_database_that_stops_answering_costs_one_turn_its_time_out(
+    hindsight_url, relayed, bank, stalls_on
+):
+    """What was under way comes to it late, and is in memory by then: it is stored once."""
+    retainer, relay = relayed
+    retainer._wake = lambda *_, **__: None
+    retainer.retain_transcript(bank, talk(0, 2), thread_id="t")
+    relay.stalls_on, relay.fault = stalls_on, "stall"
+    taken = []
+    for messages in (talk(0, 4), talk(0, 6), [*talk(0, 6), *talk(1, 2)]):
+        started = time.monotonic()
+        receipt = retainer.retain_transcript(bank, messages, thread_id="t")
+        taken.append(time.monotonic() - started)
+        assert (receipt.status, receipt.items) == ("queued", 2)
+        assert "not durable: the database did not answer within 1 s" in receipt.reason
+    note = retainer.retain_note(bank, "Written down while it was away.", wait=0.1)
+    assert note.status == "queued"
+    assert relay.faults
+    assert max(taken) < 2.5
+    assert max(taken[1:]) < 0.5
+    relay.fault = None
+    time.sleep(max(taken) * 2)
+    messages = [*talk(0, 6), *talk(1, 2), *talk(2, 2)]
+    receipt = retainer.retain_transcript(bank, messages, thread_id="t")
+    assert (receipt.status, receipt.items, receipt.reason) == ("queued", 2, None)
+    del retainer._wake
+    assert not retainer.flush(200).timed_out
+    found = [one.rpartition(": ")[2] for one in texts(hindsight_url, bank.bank_id)]
+    assert sorted(found) == sorted(
+        [*(one.text for one in messages), "Written down while it was away."]
+    )
+
+
+def test_a_note_whose_commit_is_answered_late_is_stored_once(hindsight_url, relayed, bank):
+    retainer, relay = relayed
+    retainer.retain_transcript(bank, talk(0, 2), thread_id="t")
+    assert not retainer.flush(200).timed_out
+    retainer._disk.delivery.stop(3)
+    retainer._wake = lambda *_, **__: None
+    relay.stalls_on, relay.fault = b"COMMIT", "stall"
+    assert retainer.retain_note(bank, "Remember this.", wait=0.1).status == "queued"
+    assert relay.faults
+    relay.fault = None
+    time.sleep(2.5)
+    del retainer._wake
+    retainer.retain_transcript(bank, talk(1, 2), thread_id="u")
+    assert not retainer.flush(200).timed_out
+    found = texts(hindsight_url, bank.bank_id)
+    assert [one for one in found if "Remember" in one] == ["Remember this."]
+    assert len(found) == 5
 
 
 def test_a_database_that_takes_connections_and_answers_none_costs_one_turn_its_time_out(
@@ -325,38 +351,6 @@ def test_a_database_that_takes_connections_and_answers_none_costs_one_turn_its_t
         assert max(taken[1:]) < 0.5
         assert not retainer.flush(200).timed_out
         assert len(texts(hindsight_url, bank.bank_id)) == 6
-        retainer.stop(0)
-    gateway.loop.run(gateway.aclose())
-    gateway.loop.close()
-
-
-def test_a_note_whose_commit_is_answered_late_is_stored_once(
-    hindsight_url, outbox, bank, monkeypatch
-):
-    monkeypatch.setattr(database, "_ANSWER_TIMEOUT", 1.0)
-    monkeypatch.setattr(database, "_REST", 1.0)
-    address = make_url(outbox)
-    gateway = Gateway(hindsight_url, lambda: None, 30.0)
-    with relaying(f"http://{address.host}:{address.port}") as relay:
-        between = address.set(host="127.0.0.1", port=int(relay.url.rpartition(":")[2]))
-        url = between.render_as_string(hide_password=False)
-        retainer = Retainer(gateway, HindsightSettings(outbox=OutboxSettings(url=url)))
-        retainer.retain_transcript(bank, talk(0, 2), thread_id="t")
-        assert not retainer.flush(200).timed_out
-        retainer._disk.delivery.stop(3)
-        wake = retainer._wake
-        retainer._wake = lambda *_, **__: None
-        relay.stalls_on, relay.fault = b"COMMIT", "stall"
-        assert retainer.retain_note(bank, "Remember this.", wait=0.1).status == "queued"
-        assert relay.faults
-        relay.fault = None
-        time.sleep(2.5)
-        retainer._wake = wake
-        retainer.retain_transcript(bank, talk(1, 2), thread_id="u")
-        assert not retainer.flush(200).timed_out
-        found = texts(hindsight_url, bank.bank_id)
-        assert [one for one in found if "Remember" in one] == ["Remember this."]
-        assert len(found) == 5
         retainer.stop(0)
     gateway.loop.run(gateway.aclose())
     gateway.loop.close()
