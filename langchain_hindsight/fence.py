@@ -205,8 +205,16 @@ def strip_recalled(text: str) -> str:
 
 def _cleaned(text: str) -> str:
     tidied = _tidied(readable(text))
-    disarmed = _BLOCKS.defuse(disarm(tidied, FENCE_TAG))
-    return tidied if disarmed == tidied else _tidied(readable(disarmed))
+    for _ in range(_PASSES):
+        disarmed = _BLOCKS.defuse(disarm(tidied, FENCE_TAG))
+        if disarmed == tidied:
+            break
+        tidied = _tidied(readable(disarmed))
+    return tidied
+
+
+_PASSES = 4
+"""A bracket that is made a parenthesis can uncover the next one."""
 
 
 _HELD_CHARS = 4096

@@ -212,6 +212,7 @@ def test_the_project_section_does_not_depend_on_the_life_section(project, life):
 @example("<h<")
 @example("hindsight-memory </>")
 @example("hindsight-memory<>hindsight-memory")
+@example("H1NDS1GHTMEM0RY<>")
 def test_cleaning_twice_is_cleaning_once(text):
     assert clean(clean(text)) == clean(text)
 
